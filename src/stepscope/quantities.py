@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
 
 MISSING = "n/a"
@@ -221,6 +222,15 @@ def relative_change(ratio: float | None, decimals: int = 1) -> str:
     if ratio is None or not math.isfinite(ratio):
         return MISSING
     return f"{'+' if ratio > 0 else ''}{fixed(100 * ratio, decimals)}%"
+
+
+def utc_time(epoch_ns: int) -> str:
+    """Format nanoseconds since 1970 in UTC, to the second.
+
+    >>> utc_time(1_640_485_617_250_000_000)
+    '2021-12-26 02:26:57 UTC'
+    """
+    return datetime.fromtimestamp(epoch_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _plain(value: float) -> str:

@@ -287,7 +287,7 @@ def render_overview(overview: views.Overview, name: str) -> str:
     """
     facts = [", ".join(sorted({str(node.state) for node in overview.nodes}))]
     if overview.started_ns is not None:
-        facts.append(f"started {views.utc_time(overview.started_ns)}")
+        facts.append(f"started {quantities.utc_time(overview.started_ns)}")
     facts.append(f"took {duration(overview.duration_ns)}")
     if overview.rank_count:
         facts.append(count_of(overview.rank_count, "rank"))

@@ -367,6 +367,7 @@ from .operators.modules import (
     Measure as Measure,
     Module as Module,
     ModuleCalls as ModuleCalls,
+    ModuleTable as ModuleTable,
     build_module_flame as build_module_flame,
     build_module_table as build_module_table,
     find_lightning_module_calls as find_lightning_module_calls,
@@ -378,6 +379,7 @@ from .operators.operator_table import (
     OperatorGroup as OperatorGroup,
     OperatorShape as OperatorShape,
     OperatorStack as OperatorStack,
+    OperatorTable as OperatorTable,
     build_operator_table as build_operator_table,
     measure_eligible_ratio as measure_eligible_ratio,
 )

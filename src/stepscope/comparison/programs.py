@@ -23,7 +23,7 @@ from stepscope.run import (
 )
 
 DIFFERENT_SOURCES = "one run has steps of a monitored job, the other only profiler traces"
-NO_STEPS = "no steps: {} has neither steps of a monitored job nor traces with steps"
+NO_STEPS = "{} has neither steps of a monitored job nor traces with steps"
 
 
 class ProgramRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -90,7 +90,7 @@ NOISE = (
     "state, and around the change the noise floor, the difference between halves of one run"
 )
 NO_NAMES = "summaries hold neither kernels nor operators"
-NO_STEPS = "no steps: the summary of {} has none"
+NO_STEPS = "the summary of {} has no steps"
 DIFFERENT_SOURCES = "one summary is of steps of a monitored job, the other of profiler traces"
 
 

@@ -115,7 +115,11 @@ def diagnose(
         return msgspec.structs.replace(_abstain(run, reason), death=death, memory=verdict.memory)
     headline = hedge(verdict.headline, verdict.confidence_ratio)
     verdict = msgspec.structs.replace(
-        verdict, headline=headline, death=death, stuck=find_stuck(run.whole_run)
+        verdict,
+        headline=headline,
+        death=death,
+        stuck=find_stuck(run.whole_run),
+        limitations=_list_limitations(run),
     )
     return begin_with_job(run, verdict, planned_step_count)
 
@@ -465,11 +469,13 @@ def _list_loss_notes(run: Run) -> list[str]:
     notes += _list_process_notes(run)
     for status in run.reader.statuses().values():
         notes.extend(status.notes)
-    if recording_end := explain_recording_end(run):
-        notes.append(recording_end)
-    if rounding := explain_rounding(run):
-        notes.append(rounding)
-    return notes
+    return [*notes, *_list_limitations(run)]
+
+
+def _list_limitations(run: Run) -> list[str]:
+    """List the options that limited the recording, with what they leave unknown."""
+    sentences = (explain_recording_end(run), explain_rounding(run))
+    return [sentence for sentence in sentences if sentence is not None]
 
 
 def _list_process_notes(run: Run) -> list[str]:

@@ -359,6 +359,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[str, str] = {}
     """Reasons for which the verdict refuses the advice of a rule, by rule."""
     notes: list[str] = []
+    limitations: list[str] = []
+    """Notes on data that were not recorded to the end of the job, or are rounded."""
     doubts: list[str] = []
     """Doubts about the traces that change the verdict, the worst first."""
     death: Death | None = None

@@ -92,10 +92,7 @@ def _build_verdict(verdict: diagnosis.Verdict) -> profiling_report.Section:
     lists = {
         "Evidence": [evidence.text for evidence in verdict.evidence[1:]],
         "Contributing causes": [f"{_name(also.cause)}: {also.text}" for also in verdict.also],
-        "What would shorten the job": [
-            _describe_job_fix(fix) for fix in (verdict.job.fixes if verdict.job is not None else [])
-        ],
-        "What to do": [_describe_fix(fix) for fix in verdict.fixes],
+        "What to do": _list_fixes(verdict),
         "Expected after the fix": [target.text for target in verdict.targets],
         "Checked" if verdict.suspect == "healthy" else "Other suspects": [
             f"{_name(suspect.suspect)}: {suspect.why}" for suspect in verdict.ruled_out
@@ -113,6 +110,17 @@ def _build_verdict(verdict: diagnosis.Verdict) -> profiling_report.Section:
     return profiling_report.Section(
         id="verdict", title=verdict.headline, blocks=blocks, sections=sections
     )
+
+
+def _list_fixes(verdict: diagnosis.Verdict) -> list[str]:
+    """List the fixes of the step, then those of the job around it; where the job comes first, all
+    by what they save of it."""
+    job = verdict.job
+    fixes = [(fix.job_saving_ratio or 0.0, _describe_fix(fix)) for fix in verdict.fixes]
+    fixes += [(fix.saving_ratio, _describe_job_fix(fix)) for fix in (job.fixes if job else [])]
+    if job is not None and job.is_first:
+        fixes.sort(key=lambda fix: -fix[0])
+    return [text for _, text in fixes]
 
 
 def _describe_fix(fix: diagnosis.Fix) -> str:

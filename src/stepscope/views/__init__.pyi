@@ -39,7 +39,6 @@ from .options import (
     View as View,
     ViewOptions as ViewOptions,
     parse_option as parse_option,
-    utc_time as utc_time,
 )
 from .profiling_report.usage import UsageView as UsageView
 from .registry import VIEWS as VIEWS

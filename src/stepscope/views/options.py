@@ -11,7 +11,6 @@ import functools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -400,12 +399,3 @@ def list_names(names: Sequence[str], limit: int = MAX_LISTED_NAMES) -> str:
     """
     more = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
-
-
-def utc_time(epoch_ns: int) -> str:
-    """Format nanoseconds since 1970 in UTC, to the second.
-
-    >>> utc_time(1_640_485_617_250_000_000)
-    '2021-12-26 02:26:57 UTC'
-    """
-    return datetime.fromtimestamp(epoch_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

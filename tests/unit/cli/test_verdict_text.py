@@ -114,8 +114,10 @@ def test_a_verdict_with_everything_fits_one_screen() -> None:
     ]
     also = ContributingCause(suspect="model", cause="x", share_ratio=0.1, text=LONG)
     evidence = [Evidence(text=f"{n} is {LONG}.") for n in range(6)]
-    lines = write_short(fixes=fixes, also=[also, also], evidence=evidence, notes=["note"])
-    assert len(lines) <= 24
+    limited = {"notes": ["note", LONG], "limitations": [LONG]}
+    lines = write_short(fixes=fixes, also=[also, also], evidence=evidence, **limited)
+    assert " ".join(" ".join(lines[:2]).split()) == f"! {LONG}"
+    assert len(lines) <= 26
     text = "\n".join(lines)
     for part in (
         "Bottleneck: data pipeline, 64% of step time. Cause: slow augmentation.",

@@ -118,7 +118,7 @@ def test_of_a_run_without_steps_the_job_is_compared(runs: tuple[Run, Run], tmp_p
     empty = summarise_run(RunBuilder(tmp_path / "empty").open())
     result = compare_summaries(summarise_run(runs[0]), empty)
     assert result.steps is None
-    assert result.steps_missing == "no steps: the summary of drawn has none"
+    assert result.steps_missing == "the summary of drawn has no steps"
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,8 @@ def test_a_switch_is_the_cause_where_it_slows_down_what_is_slow(
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", cause)
     if cause == "debug_switch":
         assert verdict.fixes[0].prediction is None
+        switch = "tool.call" if "profile_function" in changes else "PYTHONMALLOC"
+        assert verdict.fixes[0].title == f"Turn the debug switch off: {switch}"
 
 
 def test_the_cost_of_anomaly_detection(new_run: Callable[..., RunBuilder]) -> None:

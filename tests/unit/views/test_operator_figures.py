@@ -41,6 +41,10 @@ def test_resnet50_operators(real: Real) -> None:
     top = payload.operators[0]
     assert top.name == "aten::cudnn_convolution_backward_weight"
     assert (top.calls, top.device_self_ns) == (318, 142_461_000)
+    share = round(100 * 142_461_000 / payload.device_self_ns)
+    assert (
+        payload.sentence == f"{top.name} itself takes {share}% of device time, 142 ms in 318 calls."
+    )
     assert top.tensor_core_eligible
     assert show(real, RESNET, "operators", by="shape").group_count == 577
 
@@ -166,6 +170,10 @@ def test_the_peak_is_explained_to_the_byte(real: Real, trace: str) -> None:
             == device.peak_bytes
         )
         assert 0 <= peak.before_bytes <= device.start_bytes
+        if peak.purposes and device.device != "CPU":
+            text = show(real, f"{trace}.json.gz", "memory").sentence
+            largest = max(peak.purposes, key=lambda purpose: purpose.held_bytes)
+            assert f"{round(100 * largest.held_bytes / device.peak_bytes)}% of it" in text
         if peak.purposes:
             assert sum(purpose.held_bytes for purpose in peak.purposes) == device.peak_bytes
 
@@ -176,6 +184,10 @@ def test_modules_of_bert(real: Real) -> None:
     assert payload.modules[0].device_total_ns == payload.operator_device_ns == 309_437
     assert payload.outside_device_ns == 0
     assert sum(module.device_self_ns for module in payload.modules) == 309_437
+    longest = max(payload.modules, key=lambda module: module.device_self_ns)
+    share = round(100 * longest.device_self_ns / 309_437)
+    start = f"{longest.name.strip()} itself takes {share}% of device time, the most of "
+    assert payload.sentence.startswith(start)
 
 
 @pytest.mark.parametrize("name", ["bert_small.h100.json.gz", "qwen_0_5b.h100.json.gz"])
@@ -215,6 +227,11 @@ def test_modules_on_a_cpu(real: Real) -> None:
     ]
     assert payload.modules[0].device_total_ns is None
     assert payload.modules[1].backward_host_ns > 0
+    longest = max(payload.modules, key=lambda module: module.host_self_ns)
+    host_ns = sum(module.host_total_ns for module in payload.modules if not module.depth)
+    share = round(100 * longest.host_self_ns / host_ns)
+    start = f"{longest.name.strip()} itself takes {share}% of the host time of modules, "
+    assert payload.sentence.startswith(start)
 
 
 def test_steps_are_annotations_in_old_and_new_recordings(real: Real) -> None:

@@ -17,6 +17,7 @@ from stepscope.testing import RunBuilder
 from stepscope.testing.traces import TraceJob
 from stepscope.views import ViewOptions
 from stepscope.views.steps.ranks import show_nodes, show_ranks
+from stepscope.views.steps.step_series import show_step_series
 from tests.support.drawn_verdicts import compute
 from tests.support.imported_runs import import_into
 
@@ -49,7 +50,10 @@ def draw(new_run: RunMaker, *lines: str, count: int = 100, nodes: int = 1) -> Ru
 def test_the_sentence_names_the_rank_and_the_cause(
     new_run: RunMaker, line: str, cause: str
 ) -> None:
-    payload = show_ranks(draw(new_run, EVEN, EVEN, line, EVEN).open())
+    run = draw(new_run, EVEN, EVEN, line, EVEN).open()
+    payload, series = show_ranks(run), show_step_series(run)
+    assert series.rank is not None
+    assert series.rank.name == "rank 2"
     assert payload.sentence == f"Rank 2 is late in 100% of steps by 11 ms: {cause}."
     rank = payload.ranks[0]
     assert (rank.rank, rank.persistence, rank.cause) == ("rank 2", "persistent", cause)

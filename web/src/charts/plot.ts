@@ -129,6 +129,7 @@ export function plotOption(plot: Plot, colours: Palette): EChartsOption {
   const hasManySeries = plot.series.length > 1;
   const values = [...plot.series.flatMap((series) => series.y.filter((y) => y !== null)), ...(plot.levels ?? []).map(({ value }) => value)];
   const isScatter = plot.series.every((series) => series.draw === "points");
+  const top = plot.levels === undefined || plot.levels.length === 0 ? 10 : 22; // room for the name of a level
   return {
     ...baseOption(colours, plotLabel(plot)),
     tooltip: {
@@ -138,7 +139,7 @@ export function plotOption(plot: Plot, colours: Palette): EChartsOption {
       formatter: (items: unknown) => tooltipOf(plot, Array.isArray(items) ? items : [items]),
     },
     ...(hasManySeries ? { legend: { ...legendOption(colours, plot.series.map((series) => series.name)), ...(plot.isSmall === true ? { itemWidth: 12, itemGap: 8 } : {}) } } : {}),
-    grid: plot.isSmall === true ? { left: 62, right: 20, top: 10, bottom: hasManySeries ? 52 : 24 } : { left: 76, right: 26, top: 18, bottom: hasManySeries ? 82 : 50 },
+    grid: plot.isSmall === true ? { left: 62, right: 20, top, bottom: hasManySeries ? 52 : 24 } : { left: 76, right: 26, top: top + 8, bottom: hasManySeries ? 82 : 50 },
     xAxis: {
       ...scaledAxis(plot.x, plot.series.flatMap((series) => series.x), colours),
       ...(plot.isSmall === true ? { name: "" } : { nameGap: 30 }),

@@ -199,8 +199,8 @@ function BeforeAfterTable({ comparison }: { comparison: BeforeAfter }) {
   if (comparison.rows.length === 0) return null;
   const summary = [
     comparison.speed_up === null || comparison.speed_up_by === null ? null : `${multiple(comparison.speed_up)} as fast by the ${comparison.speed_up_by}`,
-    comparison.saved_hours === null ? null : `${inUnit(comparison.saved_hours, "instance-hours")} saved`,
-    comparison.saved_usd === null ? null : `${dollars(comparison.saved_usd)} saved${comparison.saving_ratio === null ? "" : ` (${percent(comparison.saving_ratio, 1)})`}`,
+    comparison.saved_hours === null ? null : `${inUnit(Math.abs(comparison.saved_hours), "instance-hours")} ${comparison.saved_hours < 0 ? "more" : "saved"}`,
+    comparison.saved_usd === null ? null : `${dollars(Math.abs(comparison.saved_usd))} ${comparison.saved_usd < 0 ? "more" : "saved"}${comparison.saving_ratio === null ? "" : ` (${percent(comparison.saving_ratio, 1)})`}`,
     ...new Set([comparison.before_price, comparison.after_price].map((price) => price?.said ?? null)),
   ].filter((text) => text !== null);
   return (

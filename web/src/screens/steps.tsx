@@ -148,7 +148,7 @@ const SCALES = ["linear", "logarithmic"] as const;
 function StripPanel({ series, rank, tools }: { series: StepSeries; rank: RankStepsView | undefined; tools: ComponentChildren }) {
   const [scale, scaleSelect] = useSelect("scale", "Scale", SCALES);
   const ranks = series.ranks.flatMap(({ rank: value, name }) => (value === null ? [] : [[String(value), name] as const]));
-  const [, rankSelect] = useSelect("rank", "Rank", ranks);
+  const [, rankSelect] = useSelect("rank", "Rank", ranks, series.rank?.rank == null ? undefined : String(series.rank.rank));
   const block = useMemo(
     () => ({
       ...stripFigure(series, { height: STRIP_HEIGHT, isLog: scale === "logarithmic", hasHistogram: window.matchMedia(WIDE).matches }),

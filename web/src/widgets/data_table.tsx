@@ -58,6 +58,7 @@ export function DataTable<Row extends object>(props: Props<Row>) {
     () => sortRows(filterRows(rows, fields, filter), fields, order),
     [rows, fields, filter, order?.field, order?.descending],
   );
+  const shownFields = useMemo(() => (props.isHigh === true ? fields : fields.filter((field) => hasValue(rows, field))), [rows, fields, props.isHigh]);
   const lines = useMemo(() => (groupOf === undefined ? visibleRows : groupRows(visibleRows, groupOf)), [visibleRows, groupOf]);
   const download = (): void => {
     const header = fields.map((column) => column.name);
@@ -82,15 +83,21 @@ export function DataTable<Row extends object>(props: Props<Row>) {
   return (
     <Panel title={props.title} description={props.description} definition={props.definition} onCsv={download} tools={tools} testid={props.testid} wide={props.wide ?? true}>
       {props.introduction}
-      <Rows {...props} lines={lines} order={order} onOrder={props.onOrder ?? setLocalOrder} />
+      <Rows {...props} fields={shownFields} lines={lines} order={order} onOrder={props.onOrder ?? setLocalOrder} />
       <p class="muted counts">
         {visibleRows.length === rows.length ? "" : `${count(visibleRows.length)} of `}
         {countOf(rows.length, "row")}
         {printing.value && visibleRows.length > MAX_PRINTED_ROWS ? `; the first ${count(MAX_PRINTED_ROWS)} are printed` : ""}
         {props.footnote === null || props.footnote === undefined ? "" : `; ${props.footnote}`}
+        {shownFields.length === fields.length ? "" : `; no value in any row: ${fields.filter((field) => !shownFields.includes(field)).map(({ title }) => title).join(", ")}`}
       </p>
     </Panel>
   );
+}
+
+/** Whether a column has anything to show; that of a table without rows, or drawn in its own way, may. */
+export function hasValue<Row>(rows: readonly Row[], { value, draw, isHidden }: Field<Row>): boolean {
+  return rows.length === 0 || draw !== undefined || isHidden === true || rows.some((row) => value(row) !== null);
 }
 
 /** Heading of a group of rows. */

@@ -1,4 +1,4 @@
-// Account of a whole job: one bar of its time by class, with a legend, and what would shorten it.
+// Account of a whole job: one bar of its time by class, with a legend.
 import type { ComponentChildren } from "preact";
 
 import type { JobAccount, JobPart } from "../api/report";
@@ -54,29 +54,6 @@ export function JobAccountView({ account, isStated, strip }: Props) {
       )}
       {account.notes.slice(0, MAX_NOTES).map((note) => <p class="muted" key={note}><Prose text={note} /></p>)}
       {account.notes.length <= MAX_NOTES ? null : <p class="muted">{countOf(account.notes.length - MAX_NOTES, "more rank")} with time that was not seen.</p>}
-    </div>
-  );
-}
-
-/** Changes that shorten the job outside its steps. */
-export function JobFixes({ account }: { account: JobAccount }) {
-  if (account.fixes.length === 0) return null;
-  return (
-    <div>
-      <h3>What would shorten the job</h3>
-      <ul class="job-fixes" data-testid="job-fixes">
-        {account.fixes.map((fix) => (
-          <li key={fix.title}>
-            <span class="bar" aria-hidden="true"><i style={{ width: `${100 * Math.min(1, fix.saving_ratio)}%` }} /></span>
-            <div>
-              <b>{fix.title}</b>: <Prose text={fix.how} /> <span class="muted">Reason: {fix.why}</span>
-              <p class="predicted">
-                <span aria-hidden="true">→ </span>Saves {fix.is_bound ? "at most " : ""}{duration(fix.saving_ns)}, {percent(fix.saving_ratio)} of the job.
-              </p>
-            </div>
-          </li>
-        ))}
-      </ul>
     </div>
   );
 }

@@ -26,6 +26,7 @@ const VERDICT: Verdict = {
   also: [],
   refused: {},
   notes: [],
+  limitations: [],
   doubts: [],
   death: null,
   stuck: null,
@@ -196,9 +197,9 @@ test("fixes of the job and of the step state their saving as a share of the job"
   const fix = { title: "Add workers", how: "num_workers=2", why: "waits", prediction, job_saving_ratio: 0.08, changes: [], tried: null };
   const root = draw({ ...VERDICT, job: JOB, fixes: [fix] });
   expect(root.querySelector("[data-testid=prediction]")?.textContent).toContain("Saves at most 8% of the job.");
-  expect(root.querySelector("[data-testid=job-fixes]")?.textContent).toContain("Saves at most 20 s, 50% of the job.");
+  expect(root.querySelector("[data-testid=fix-rows]")?.textContent).toContain("Saves at most 20 s, 50% of the job.");
 
-  // In short, one list: by the share of the job where the job comes first, else those of the step first.
+  // One list: by the share of the job where the job comes first, else those of the step first.
   const titlesOf = (is_first: boolean): (string | null)[] => {
     const short = document.createElement("main");
     render(<VerdictView verdict={{ ...VERDICT, job: { ...JOB, is_first }, fixes: [fix] }} isShort />, short);

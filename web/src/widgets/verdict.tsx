@@ -4,7 +4,7 @@ import type { Death, Evidence, Fix, Learning, MemoryAccount, Verdict } from "../
 import { countOf, dollars, duration, percent } from "../base/quantities";
 import { phaseName } from "../base/phase_names";
 import { sentence, words } from "../base/text";
-import { JobAccountView, JobFixes } from "./job_account";
+import { JobAccountView } from "./job_account";
 import { Prose } from "./prose";
 
 const MAX_LISTED_STAGES = 8;
@@ -83,10 +83,8 @@ function FullVerdict({ verdict, savings, linkOf, strip, children }: Props) {
         <OtherSuspects verdict={verdict} />
       </div>
       <ContributingCauses verdict={verdict} />
-      {verdict.job?.is_first === true ? <JobFixes account={verdict.job} /> : null}
-      <Fixes verdict={verdict} savings={savings ?? []} />
+      <FixRows rows={fixRows(verdict, savings ?? [])} shareOf={savingsOf(verdict)} isOpen />
       <LearningView learning={verdict.learning} />
-      {verdict.job?.is_first === false ? <JobFixes account={verdict.job} /> : null}
       <Lists verdict={verdict} />
     </section>
   );
@@ -199,7 +197,7 @@ function savingsOf({ fixes, job }: Verdict): string {
 }
 
 /** Fixes as rows: the saving as a bar and a number, the change and its reason on demand. */
-function FixRows({ rows, shareOf, title = "What to do" }: { rows: FixRow[]; shareOf: string; title?: string }) {
+function FixRows({ rows, shareOf, title = "What to do", isOpen = false }: { rows: FixRow[]; shareOf: string; title?: string; isOpen?: boolean }) {
   if (rows.length === 0) return null;
   return (
     <div>
@@ -208,9 +206,9 @@ function FixRows({ rows, shareOf, title = "What to do" }: { rows: FixRow[]; shar
         {rows.map((row) => (
           <li key={row.title}>
             <span class="bar" aria-hidden="true"><i style={{ width: `${100 * Math.min(1, row.ratio ?? 0)}%` }} /></span>
-            <details>
+            <details open={isOpen}>
               <summary>{row.title}</summary>
-              <p><Prose text={row.instructions} /></p>
+              <p><Prose text={sentence(row.instructions)} /></p>
               <p>{row.saving}</p>
               <p class="muted">Reason: <Prose text={row.why} /></p>
               {row.details}
@@ -351,24 +349,6 @@ function ContributingCauses({ verdict }: { verdict: Verdict }) {
           </li>
         ))}
       </ul>
-    </div>
-  );
-}
-
-function Fixes({ verdict, savings }: { verdict: Verdict; savings: (number | null)[] }) {
-  if (verdict.fixes.length === 0) return null;
-  return (
-    <div>
-      <h3>What to do</h3>
-      <ol class="fixes">
-        {verdict.fixes.map((fix, index) => (
-          <li key={fix.title}>
-            <b>{fix.title}</b>: <Prose text={fix.how} /> <span class="muted">Reason: {fix.why}</span>
-            <PredictedSaving fix={fix} usd={savings[index] ?? null} />
-            {fix.tried && <p data-testid="tried">Tried: {fix.tried.text}.</p>}
-          </li>
-        ))}
-      </ol>
     </div>
   );
 }

@@ -121,6 +121,10 @@ class ModuleTable(msgspec.Struct, frozen=True, kw_only=True):
     """Device time of all operators."""
     outside_device_ns: int | None
     """Portion of `operator_device_ns` outside every module."""
+    slowest: Module | None
+    """Module with the longest self time, on the device where there is one."""
+    slowest_ratio: float | None
+    """Share of `slowest` in the denominator of the shares, or in the host time of all modules."""
 
 
 def find_python_module_calls(functions: Columns, operator_python: intervals.Int) -> ModuleCalls:
@@ -216,8 +220,12 @@ def build_module_table(
     denominator_ns = all_device_ns + no_operator_device_ns
     linked = bool((operators["forward"] >= 0).any())
     weight = device_total if on_device else sums["host"]
-    rows = [
-        Module(
+    self_ns = device if on_device else sums["host"] - sums["host_inside"]
+    slowest = int(self_ns.argmax()) if len(paths) else None
+    self_base_ns = denominator_ns if on_device else int(self_ns.sum())
+
+    def describe(p: int) -> Module:
+        return Module(
             name=calls.names[calls.name[paths.first[p]]],
             instance=none_if_negative(calls.instance[paths.first[p]]),
             depth=int(paths.depth[p]),
@@ -235,14 +243,18 @@ def build_module_table(
                 int(totals["backward_device"][p]) if linked and on_device else None
             ),
         )
-        for p in _sort_preorder(paths, first, _select_heaviest(paths, weight, top))
-    ]
+
+    rows = _sort_preorder(paths, first, _select_heaviest(paths, weight, top))
     return ModuleTable(
         source=calls.source,
-        rows=rows,
+        rows=[describe(path) for path in rows],
         module_count=len(paths),
         operator_device_ns=all_device_ns if on_device else None,
         outside_device_ns=all_device_ns - int(device.sum()) if on_device else None,
+        slowest=None if slowest is None else describe(slowest),
+        slowest_ratio=None
+        if slowest is None or not self_base_ns
+        else int(self_ns[slowest]) / self_base_ns,
     )
 
 

@@ -324,9 +324,9 @@ def _number(label: schema.FieldLabel, value: float) -> str:
         case _, "identifier":
             return str(value)
         case "epoch_ns", _:
-            return views.utc_time(int(value))
+            return quantities.utc_time(int(value))
         case "epoch_ms", _:
-            return views.utc_time(int(value) * 1_000_000)
+            return quantities.utc_time(int(value) * 1_000_000)
         case "bytes", "file_size":
             return quantities.file_size(value)
         case "ratio", "change":

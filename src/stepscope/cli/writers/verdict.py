@@ -32,7 +32,7 @@ def write_verdict(
     Args:
         max_output_lines: last lines of the error output of a job that failed.
     """
-    write_doubts(out, verdict.doubts)
+    write_doubts(out, [*verdict.doubts, *verdict.limitations])
     if verdict.death is not None:
         write_death(out, verdict.death, max_output_lines)
     if verdict.stuck is not None:
@@ -263,7 +263,12 @@ def _write_notes(out: Console, verdict: diagnosis.Verdict) -> None:
         _write_section(out, diagnosis.LEARNING_TITLE, verdict.learning.lines)
     if verdict.memory is not None and not verdict.memory.is_growing:
         _write_section(out, "Memory", [verdict.memory.headline, *verdict.memory.lines])
-    _write_section(out, "Notes", verdict.notes)
+    _write_section(out, "Notes", list_more_notes(verdict))
+
+
+def list_more_notes(verdict: diagnosis.Verdict) -> list[str]:
+    """List the notes that are not said first."""
+    return [note for note in verdict.notes if note not in verdict.limitations]
 
 
 def _write_section(out: Console, title: str, lines: list[str]) -> None:

@@ -21,6 +21,7 @@ from stepscope.cli.writers.verdict import (
     choose_command,
     describe_base,
     describe_share_in_job,
+    list_more_notes,
     write_death,
     write_item,
     write_memory_growth,
@@ -69,7 +70,7 @@ def write_screen(
     Args:
         max_output_lines: last lines of the error output of a job that failed.
     """
-    write_doubts(out, verdict.doubts)
+    write_doubts(out, [*verdict.doubts, *verdict.limitations])
     if verdict.death is not None:
         write_death(out, verdict.death, max_output_lines)
     if verdict.stuck is not None:
@@ -79,7 +80,7 @@ def write_screen(
     out.print()
     out.print(Text(verdict.headline, style="bold"))
     if verdict.suspect == "insufficient_evidence":
-        for note in verdict.notes[:MAX_ITEMS]:  # they say what was not recorded
+        for note in list_more_notes(verdict)[:MAX_ITEMS]:  # they say what was not recorded
             write_item(out, Text(note))
         _write_job(out, verdict)
         _write_fixes(out, verdict)
@@ -240,7 +241,7 @@ def _write_rest(out: Console, verdict: diagnosis.Verdict, location: str) -> None
         for items, *names in (
             (verdict.fixes[MAX_ITEMS:], "more fix", "more fixes"),
             (verdict.also, "contributing cause"),
-            (verdict.notes, "note"),
+            (list_more_notes(verdict), "note"),
         )
         if items
     ]

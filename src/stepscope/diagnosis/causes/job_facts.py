@@ -18,6 +18,7 @@ from stepscope.diagnosis.causes.data_causes import (
 )
 from stepscope.diagnosis.causes.overhead_causes import find_framework_line
 from stepscope.diagnosis.causes.padding import Padding, measure_padding
+from stepscope.diagnosis.shares.debug_switches import list_debug_switches
 from stepscope.diagnosis.shares.shares import Shares
 from stepscope.run import Rank, Run, embedding_ratio, executes_with_jax, largest_model
 
@@ -51,6 +52,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     embedding_ratio: float | None
     """Share of the model's parameters in lookup tables with dense gradients."""
     settings: schema.SettingsFact | None
+    debug_switches: list[str]
+    """Names of the debug switches that were on."""
     locked_function: str | None
     """The function of batch creation that waits longest for a lock; None without one."""
     dataset_function: str | None
@@ -114,6 +117,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
             model=largest_model(first),
             embedding_ratio=embedding_ratio(first),
             settings=settings[-1] if settings else None,
+            debug_switches=[switch.name for switch in list_debug_switches(run)],
             dataset_function=name_dataset_function(starved_rank.making),
             locked_function=next(iter(list_labels(starved_rank.making, "lock")), None),
             transforms=list(list_transforms(starved_rank.making)),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from stepscope import quantities, schema
 from stepscope.diagnosis.causes.cause import CauseFinding
 from stepscope.diagnosis.causes.job_facts import JobFacts
@@ -48,7 +50,16 @@ def list_fixes(
     fixes = main_fixes + sorted(other_fixes, key=_get_saving, reverse=True)
     if not any(fix.title == fact_fixes.DEBUG for fix in fixes):
         fixes += _list_debug_fixes(facts)
-    return sorted(fixes, key=is_often_wrong)
+    return [_name_switches(fix, facts) for fix in sorted(fixes, key=is_often_wrong)]
+
+
+def _name_switches(fix: Fix, facts: JobFacts) -> Fix:
+    """Name the debug switches in the title of the fix that turns them off."""
+    if fix.title != fact_fixes.DEBUG or not facts.debug_switches:
+        return fix
+    switches = "switch" if len(facts.debug_switches) == 1 else "switches"
+    title = f"Turn the debug {switches} off: {', '.join(facts.debug_switches)}"
+    return replace(fix, title=title)
 
 
 def _list_debug_fixes(facts: JobFacts) -> list[Fix]:

@@ -70,6 +70,7 @@ VARIABLES = {
 class DebugSwitch(NamedTuple):
     """A debug switch that was on."""
 
+    name: str
     slows: Suspect
     text: str
     """Effect, and the way to turn it off."""
@@ -78,6 +79,7 @@ class DebugSwitch(NamedTuple):
 
 
 RUN_EAGERLY = DebugSwitch(
+    "run_eagerly",
     "framework_overhead",
     "run_eagerly=True is set in Model.compile: Python calls the operators of each step one by one, "
     "where a compiled function would call them at once. Remove it outside of debugging.",
@@ -147,9 +149,8 @@ def _list_switches(settings: schema.SettingsFact, *, is_priced: bool) -> list[De
             "detect_anomaly outside of debugging."
         )
         # Without a price, its time is that of the operators in which it happens.
-        switches.append(
-            DebugSwitch("framework_overhead" if is_priced else "model", text, is_priced)
-        )
+        slows: Suspect = "framework_overhead" if is_priced else "model"
+        switches.append(DebugSwitch("anomaly detection", slows, text, is_priced))
     for name, hook in (
         ("sys.settrace", settings.trace_function),
         ("sys.setprofile", settings.profile_function),
@@ -159,22 +160,22 @@ def _list_switches(settings: schema.SettingsFact, *, is_priced: bool) -> list[De
                 f"{hook} is installed with {name} and runs at every call of a Python function. Run "
                 "the job without the debugger, coverage tool or profiler that installed it."
             )
-            switches.append(DebugSwitch("framework_overhead", text))
+            switches.append(DebugSwitch(hook, "framework_overhead", text))
     if settings.profiles_operators:
         text = (
             "PyTorch's profiler records every operator of the job. Profile a few steps only: "
             "torch.profiler.schedule ends it after them."
         )
-        switches.append(DebugSwitch("framework_overhead", text))
+        switches.append(DebugSwitch("PyTorch's profiler", "framework_overhead", text))
     if settings.traces_allocations:
         text = (
             "tracemalloc records the stack of every allocation of Python. Call tracemalloc.stop() "
             "or unset PYTHONTRACEMALLOC outside of debugging."
         )
-        switches.append(DebugSwitch("framework_overhead", text))
+        switches.append(DebugSwitch("tracemalloc", "framework_overhead", text))
     for name, variable in VARIABLES.items():
         value = settings.variables.get(name)
         if value is not None and value not in variable.harmless:
             text = f"{name}={value} is set: {variable.effect}. Unset it outside of debugging."
-            switches.append(DebugSwitch(variable.slows, text))
+            switches.append(DebugSwitch(name, variable.slows, text))
     return switches

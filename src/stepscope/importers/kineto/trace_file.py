@@ -329,7 +329,7 @@ def _duplicate_steps(gathered: Gathered) -> int:
 def _clock(reading: Reading) -> str:
     base = reading.header.base_ns
     if base:
-        return f"times are relative to the base time of the file, {base} ns since 1970"
+        return f"times are relative to the base time of the file, {quantities.utc_time(base)}"
     assumption = "its times are assumed to be microseconds since 1970"
     if reading.truncated and not reading.frame.bare_array:
         return f"the end of the file, which may contain a base time, is missing: {assumption}"

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import msgspec
 
 from stepscope import analysis, cores, schema
+from stepscope.quantities import duration, memory, percent
 from stepscope.run import MemoryTimeline, Run, Trace, read_memory_timelines
 from stepscope.views import trace_data
-from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
+from stepscope.views.options import DEFAULTS, Ranged, ViewOptions, shorten_name
 
 MAX_CURVE_POINTS = 2000
 _EVENT_COLUMNS = (*analysis.CURVE_COLUMNS, "address", "operator")
@@ -61,6 +62,8 @@ class TraceMemory(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int | None
     trace: str
+    sentence: str
+    """Peak of the device with most memory, and what holds most of it; empty without events."""
     devices: list[DeviceMemoryView]
     missing: str | None
     quality: list[trace_data.QualityNote]
@@ -170,10 +173,41 @@ def _show_trace(trace: Trace, options: ViewOptions) -> TraceMemory:
     return TraceMemory(
         rank=trace.rank,
         trace=trace.name,
+        sentence=_write_sentence(views),
         devices=views,
         missing=None if views else trace_data.explain_missing(NO_MEMORY, "memory", trace),
         quality=trace_data.note_trace_quality(trace, "operators"),
     )
+
+
+_PURPOSES = {
+    "before_recording": "was allocated before the trace",
+    "activations": "is activations",
+    "gradients": "is gradients",
+    "optimizer_state": "is state of the optimizer",
+    "temporary": "is temporary",
+    "loaded_batches": "is loaded batches",
+    "not_told": "has no known purpose",
+}
+
+
+def _write_sentence(devices: list[DeviceMemoryView]) -> str:
+    """Write the peak of the device with most memory; the host counts where there is no other."""
+    if not devices:
+        return ""
+    device = max(devices, key=lambda device: (device.device != "CPU", device.peak_bytes))
+    size = f"{memory(device.peak_bytes)}{'' if device.absolute else ' above its start'}"
+    after = f"{duration(device.peak_after_ns)} after the start of the trace"
+    peak = f"Memory of {device.device} peaks at {size}, {after}"
+    purposes = [] if device.peak is None else device.peak.purposes
+    holders = [] if device.peak is None else device.peak.holders
+    if purposes:
+        first = max(purposes, key=lambda purpose: purpose.held_bytes)
+        return f"{peak}: {percent(first.held_ratio)} of it {_PURPOSES[first.purpose]}."
+    if holders and holders[0].operator is not None:
+        share = percent(holders[0].held_ratio)
+        return f"{peak}: {shorten_name(holders[0].operator)} allocated {share} of it."
+    return f"{peak}."
 
 
 class _TraceContext(msgspec.Struct, frozen=True, kw_only=True):

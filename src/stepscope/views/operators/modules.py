@@ -7,9 +7,10 @@ from typing import Annotated
 import msgspec
 
 from stepscope import analysis, schema
+from stepscope.quantities import count_of, duration, percent
 from stepscope.run import Run, Trace
 from stepscope.views import trace_data
-from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
+from stepscope.views.options import DEFAULTS, Ranged, ViewOptions, shorten_name
 from stepscope.views.timeline.payload import FlameNode, build_flame_nodes
 
 NO_MODULES = "the trace has no modules of the model"
@@ -24,6 +25,8 @@ class TraceModules(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int | None
     trace: str
+    sentence: str
+    """Module with the longest self time; empty without modules."""
     source: str | None
     """`torch.nn`, or `lightning` if its annotations name the modules."""
     module_count: int
@@ -98,6 +101,7 @@ def _show_modules_of(trace: Trace, top: int) -> TraceModules:
     return TraceModules(
         rank=trace.rank,
         trace=trace.name,
+        sentence=_write_sentence(table),
         source=table.source if table.rows else None,
         module_count=table.module_count,
         operator_device_ns=table.operator_device_ns,
@@ -109,6 +113,20 @@ def _show_modules_of(trace: Trace, top: int) -> TraceModules:
         missing=None if table.rows else trace_data.explain_missing(NO_MODULES, "modules", trace),
         notes=[_NO_GRADIENTS] if table.rows and not linked else [],
         quality=trace_data.note_trace_quality(trace, "operators"),
+    )
+
+
+def _write_sentence(table: analysis.ModuleTable) -> str:
+    slowest = table.slowest
+    if slowest is None or table.slowest_ratio is None:
+        return ""
+    on_device = slowest.device_self_ns is not None
+    base = "device time" if on_device else "the host time of modules"
+    self_ns = slowest.device_self_ns if on_device else slowest.host_self_ns
+    return (
+        f"{shorten_name(slowest.name)} itself takes {percent(table.slowest_ratio)} of {base}, the "
+        f"most of {count_of(table.module_count, 'module')}: {duration(self_ns)} in "
+        f"{count_of(slowest.occurrences, 'call')}."
     )
 
 

@@ -19,7 +19,14 @@ from stepscope.run import (
     replays_of,
 )
 from stepscope.views import trace_data
-from stepscope.views.options import DEFAULTS, OPERATOR_GROUPS, Ranged, ViewOptions, list_names
+from stepscope.views.options import (
+    DEFAULTS,
+    OPERATOR_GROUPS,
+    Ranged,
+    ViewOptions,
+    list_names,
+    shorten_name,
+)
 
 NO_OPERATORS = "the trace has no operators of the framework"
 NO_INPUT_SHAPES = "the trace has no shapes of inputs"
@@ -39,6 +46,8 @@ class TraceOperators(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int | None
     trace: str
+    sentence: str
+    """Operator that takes longest; empty without operators."""
     group_count: int
     call_count: int
     host_self_ns: Annotated[int, schema.field_label("host self time")]
@@ -113,6 +122,7 @@ def _show_operators_of(run: Run, trace: Trace, by: str, top: int) -> TraceOperat
     return TraceOperators(
         rank=trace.rank,
         trace=trace.name,
+        sentence=_write_sentence(table, by),
         group_count=table.group_count,
         call_count=table.call_count,
         host_self_ns=table.host_self_ns,
@@ -131,6 +141,25 @@ def _show_operators_of(run: Run, trace: Trace, by: str, top: int) -> TraceOperat
         else trace_data.explain_missing(NO_OPERATORS, "operators", trace),
         notes=notes,
         quality=trace_data.note_trace_quality(trace, "operators"),
+    )
+
+
+_GROUPS = {"name": "", "shape": " with the same input shapes", "stack": " from the same stack"}
+
+
+def _write_sentence(table: analysis.OperatorTable, by: str) -> str:
+    """Write which group takes longest itself, on the devices where operators launch work there."""
+    rows = [row for row in table.rows if row.calls]
+    if not rows:
+        return ""
+    first = max(rows, key=lambda row: (row.device_self_ns or 0, row.host_self_ns))
+    on_device = bool(first.device_self_ns)
+    self_ns = first.device_self_ns if on_device else first.host_self_ns
+    share = quantities.percent(first.device_self_ratio if on_device else first.host_self_ratio)
+    calls = f"{quantities.count_of(first.calls, 'call')}{_GROUPS[by]}"
+    return (
+        f"{shorten_name(first.name)} itself takes {share} of "
+        f"{'device' if on_device else 'operator'} time, {quantities.duration(self_ns)} in {calls}."
     )
 
 

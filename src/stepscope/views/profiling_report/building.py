@@ -17,7 +17,7 @@ from stepscope.rules import (
     summary,
 )
 from stepscope.run import JobStatistics, Run
-from stepscope.views.options import shorten_name, utc_time
+from stepscope.views.options import shorten_name
 from stepscope.views.profiling_report import blocks
 
 MAX_NODES = 16
@@ -244,7 +244,7 @@ class RuleResults(msgspec.Struct, frozen=True, kw_only=True):
             datapoints=finding.datapoints,
             violations=finding.violations,
             triggered=finding.rule_triggered,
-            last_at=utc_time(finding.last_ns) if finding.last_ns is not None else None,
+            last_at=quantities.utc_time(finding.last_ns) if finding.last_ns is not None else None,
             recommendation=finding.recommendation or None,
         )
 

@@ -8,7 +8,6 @@ from stepscope import analysis, cost, quantities, rules, run
 from stepscope.quantities import duration, percent
 from stepscope.views.job.job_time import JobClass, JobRestart, JobTimeView, show_job_time
 from stepscope.views.job.overview import list_applied_changes
-from stepscope.views.options import utc_time
 from stepscope.views.profiling_report import building
 from stepscope.views.profiling_report.blocks import (
     BarChart,
@@ -35,7 +34,7 @@ def build_job_section(results: building.RuleResults, *, in_progress: bool) -> Se
     """Describe start and end of the job, and the time before and after training."""
     job, parts = results.job, _split_job(results.job)
     verb = "has run" if in_progress else "ran"
-    start = utc_time(job.start_ns).replace(" ", " at ", 1)
+    start = quantities.utc_time(job.start_ns).replace(" ", " at ", 1)
     blocks: list[Block] = [
         Text(text=f"The job started on {start} and {verb} for {duration(job.duration_ns)}."),
         Table(
@@ -88,8 +87,8 @@ def _explain(results: building.RuleResults) -> str:
 
 def _list_times(job: run.JobStatistics, *, in_progress: bool) -> list[list[Cell]]:
     rows: list[list[Cell]] = [
-        ["Start time", utc_time(job.start_ns)],
-        ["Last heartbeat" if in_progress else "End time", utc_time(job.end_ns)],
+        ["Start time", quantities.utc_time(job.start_ns)],
+        ["Last heartbeat" if in_progress else "End time", quantities.utc_time(job.end_ns)],
         ["Job duration (s)", quantities.figure(job.duration_ns / 1e9, 2)],
     ]
     parts = _split_job(job)
@@ -97,8 +96,8 @@ def _list_times(job: run.JobStatistics, *, in_progress: bool) -> list[list[Cell]
         return rows
     start_ns = job.start_ns + parts["Initialization"]
     rows += [
-        ["Training loop start", utc_time(start_ns)],
-        ["Training loop end", utc_time(start_ns + parts["Training loop"])],
+        ["Training loop start", quantities.utc_time(start_ns)],
+        ["Training loop end", quantities.utc_time(start_ns + parts["Training loop"])],
         ["Training loop duration (s)", quantities.figure(parts["Training loop"] / 1e9, 2)],
         ["Initialization time (s)", quantities.figure(parts["Initialization"] / 1e9, 2)],
         ["Finalization time (s)", quantities.figure(parts["Finalization"] / 1e9, 2)],
@@ -138,7 +137,7 @@ def _list_changes(results: building.RuleResults) -> list[Block]:
     changes, more = building.limit_items(applied, MAX_CHANGES, "changes")
     rows: list[list[Cell]] = [
         [
-            utc_time(c.changed_ns),
+            quantities.utc_time(c.changed_ns),
             building.shorten(c.setting),
             building.shorten(c.before),
             building.shorten(c.after),

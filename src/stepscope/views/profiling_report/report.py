@@ -22,7 +22,6 @@ from stepscope.run import (
     make_with_damage,
     run_name,
 )
-from stepscope.views.options import utc_time
 from stepscope.views.profiling_report import building
 from stepscope.views.profiling_report.blocks import Block, Cell, Section, Table, Text
 from stepscope.views.profiling_report.boosting import build_boosting_sections
@@ -138,8 +137,8 @@ def _make_report(results: building.RuleResults, checked: rule_feed.RuleReport) -
         run_id=info.run_id,
         command=" ".join(info.command)[:MAX_COMMAND_LENGTH],
         version=__version__,
-        made_at=utc_time(time.time_ns()),
-        until=utc_time(end_ns),
+        made_at=quantities.utc_time(time.time_ns()),
+        until=quantities.utc_time(end_ns),
         in_progress=in_progress,
         about=ABOUT,
         notice=NOTICE,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from stepscope import quantities, rules, schema
 from stepscope.run import Bins, build_sampled_heatmap
-from stepscope.views.options import list_names, utc_time
+from stepscope.views.options import list_names
 from stepscope.views.profiling_report import building
 from stepscope.views.profiling_report.blocks import (
     Block,
@@ -180,7 +180,7 @@ def _draw_heat_maps(results: building.RuleResults) -> list[Block]:
         blocks.append(
             Heatmap(
                 title=f"{building.shorten(node)} over time",
-                start=utc_time(bins.start_ns),
+                start=quantities.utc_time(bins.start_ns),
                 column_ns=bins.width_ns,
                 rows=show_heat_rows(heatmap, heatmap.sampled_bin_count),
                 more=f"and {omitted} more cores" if omitted else None,

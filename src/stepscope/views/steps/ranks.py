@@ -132,7 +132,7 @@ def show_ranks(run: Run, options: ViewOptions = DEFAULTS) -> RanksView:
     if options.mesh is not None:
         sizes = [process.world_size or 0 for process in run.processes if process.role == "main"]
         mesh = parse_mesh(options.mesh, max([len(run.ranks), *sizes]))
-    report = _report_lateness(run, mesh)
+    report = report_lateness(run, mesh)
     if isinstance(report, str):
         return RanksView(
             sentence=f"No lateness: {report}.",
@@ -175,7 +175,7 @@ def show_ranks(run: Run, options: ViewOptions = DEFAULTS) -> RanksView:
     )
 
 
-def _report_lateness(run: Run, mesh: RankMesh | None = None) -> diagnosis.LateReport | str:
+def report_lateness(run: Run, mesh: RankMesh | None = None) -> diagnosis.LateReport | str:
     """Report late ranks of the steps of a job, or else of the traces of ranks."""
     if run.ranks or not run.traces:
         return diagnosis.report_late_ranks(run, mesh)
@@ -298,7 +298,7 @@ class NodesView(Ranged, frozen=True, kw_only=True):
 
 def show_nodes(run: Run, _options: ViewOptions = DEFAULTS) -> NodesView:
     """Show the nodes of a job."""
-    report = _report_lateness(run)
+    report = report_lateness(run)
     ranks = [(rank.name, rank.process.node) for rank in run.ranks]
     if not ranks and isinstance(report, diagnosis.LateReport):
         ranks = [(rank.name, rank.node) for rank in report.ranks]

@@ -1,4 +1,8 @@
-"""`step-series`: the steps of one rank over their numbers, in levels of detail."""
+"""`step-series`: the steps of one rank over their numbers, in levels of detail.
+
+Without `--rank` it is the rank that the others wait for: of a job with a straggler its steps tell
+more than those of rank 0.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import msgspec
 from stepscope import analysis, schema
 from stepscope.run import Run, Trace, number_ranks
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
+from stepscope.views.steps.ranks import report_lateness
 from stepscope.views.steps.steps import explain_no_steps, measure_trace
 from stepscope.views.trace_data import QualityNote, note_run_quality, select_traces
 
@@ -51,7 +56,7 @@ class StepSeries(Ranged, frozen=True, kw_only=True):
     ranks: list[SeriesRank]
     """Ranks with steps."""
     rank: SeriesRank | None
-    """Rank whose steps are shown: the first one, or that of `--rank`."""
+    """Rank whose steps are shown: that of `--rank`, or the latest one, or the first one."""
     step_count: int
     group_step_count: Annotated[int, schema.field_label("steps per group")]
     """1 where each step is shown."""
@@ -88,19 +93,29 @@ def show_step_series(run: Run, options: ViewOptions = DEFAULTS) -> StepSeries:
     return _show_traced(run, options)
 
 
+def _find_latest_rank(run: Run) -> int | None:
+    """Find the number of the rank that costs the others most time; None where none is late."""
+    report = report_lateness(run)
+    if isinstance(report, str) or not report.culprits:
+        return None
+    return report.ranks[report.culprits[0]].number
+
+
 def _show_watched(run: Run, options: ViewOptions) -> StepSeries:
     numbers = number_ranks(run).by_process
     ranks = [
         SeriesRank(rank=numbers.get(rank.process.process), name=rank.name) for rank in run.ranks
     ]
-    for rank, row in zip(run.ranks, ranks, strict=True):
+    latest = _find_latest_rank(run.whole_run) if options.rank is None else None
+    pairs = zip(run.ranks, ranks, strict=True)
+    for rank, row in sorted(pairs, key=lambda pair: latest not in {None, pair[1].rank}):
         if options.rank in {None, row.rank} and len(rank.steps):
             return _show_steps(run, rank.steps, ranks, row, options, quality=[])
     return _make_empty(run, ranks, [])
 
 
 def _show_traced(run: Run, options: ViewOptions) -> StepSeries:
-    """Show the steps of the first of the selected traces that has steps."""
+    """Show the steps of the first of the selected traces that has steps, the latest rank first."""
     numbers = number_ranks(run).by_trace
     rows = {
         trace.trace: SeriesRank(
@@ -112,7 +127,9 @@ def _show_traced(run: Run, options: ViewOptions) -> StepSeries:
     ranks = list(dict.fromkeys(rows.values()))
     traces = select_traces(run, options)
     quality = note_run_quality(run, traces)
-    for trace in traces:
+    is_chosen = options.rank is not None or options.trace is not None
+    latest = None if is_chosen else _find_latest_rank(run.whole_run)
+    for trace in sorted(traces, key=lambda trace: latest not in {None, numbers.get(trace.trace)}):
         steps = _find_steps(run, trace, options)
         if steps is not None:
             return _show_steps(run, steps, ranks, rows[trace.trace], options, quality=quality)

@@ -17,6 +17,7 @@ from stepscope.importers.content import (
     parse_times,
     read_times,
 )
+from stepscope.quantities import utc_time
 from tests.support.kineto_files import BASE_NS, Event, imported, kernel, launch, op, span, trace
 
 DECIMALS = st.builds(
@@ -146,7 +147,7 @@ def test_an_invalid_base_is_ignored(base: object) -> None:
 
 
 def test_the_quality_record_names_the_base() -> None:
-    assert str(BASE_NS) in imported(trace(op("a", 0, 1))).quality["clock_base"]["detail"]
+    assert utc_time(BASE_NS) in imported(trace(op("a", 0, 1))).quality["clock_base"]["detail"]
 
 
 def test_work_of_less_than_a_microsecond_keeps_its_length() -> None:

@@ -6,8 +6,6 @@ import { sentence } from "../../base/text";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
 import { column, columns } from "../../widgets/fields";
-import { EmptyState } from "../../widgets/resource_view";
-
 
 interface Row extends Contribution {
   part: string;
@@ -18,7 +16,7 @@ export function Contributions({ contributions }: { contributions: Payload }) {
   rows.sort((a, b) => Math.abs(b.change_ns) - Math.abs(a.change_ns));
   const rest = contributions.change_ns - rows.reduce((sum, row) => sum + row.change_ns, 0);
   const splits = new Set(contributions.parts.flatMap((part) => (part.split_of === null ? [] : [part.split_of])));
-  if (rows.length === 0) return <EmptyState title="Contributions" text={contributions.missing ?? "neither run has a breakdown of its steps"} />;
+  if (rows.length === 0) return <p class="muted">{sentence(`contributions to the change: ${contributions.missing ?? "neither run has a breakdown of its steps"}`)}</p>;
   return (
     <LinkedTable
       id="from"

@@ -6,7 +6,7 @@ import { useEffect } from "preact/hooks";
 import { duration } from "../../base/quantities";
 import { exactTime } from "../../canvas/ticks";
 import { eachTrack } from "../../canvas/tree";
-import { widthOf, type Span } from "../../canvas/viewport";
+import { fullSpan, widthOf, type Span } from "../../canvas/viewport";
 import { notes } from "../../state/notes";
 import { IconButton } from "../../widgets/icon_button";
 import { Select } from "../../widgets/select";
@@ -17,7 +17,7 @@ import type { Model } from "./model";
 import { Notes } from "./notes";
 import { Splitter } from "./splitter";
 import { Summary } from "./summary";
-import { pinnedIds, range, setRange } from "./url_state";
+import { pinnedIds, range, setRange, urlSpan } from "./url_state";
 
 type Tab = "slice" | "summary" | "flame" | "notes";
 
@@ -118,16 +118,19 @@ function TrackKindSelect({ model }: { model: Model }) {
 }
 
 function RangeContent({ model }: { model: Model }) {
-  const shownRange = range.value ?? model.draftRange.value;
-  if (shownRange === null) {
-    return <p class="muted tl-hint">Drag on the ruler, or hold Shift and drag anywhere, to select a range.</p>;
-  }
+  const selectedRange = range.value ?? model.draftRange.value;
+  const shownRange = selectedRange ?? urlSpan.value ?? fullSpan(model.bounds.value);
   const tracks = tracksOf(model, selectedKind.value).join(",");
   const span: Span = { from: Math.max(0, Math.floor(shownRange.from)), to: Math.ceil(shownRange.to) };
   if (tracks === "") return <p class="muted tl-hint">No matching tracks.</p>;
-  return tab.value === "summary"
-    ? <Summary model={model} range={span} tracks={tracks} />
-    : <RangeFlameGraph range={span} tracks={tracks} />;
+  return (
+    <>
+      {selectedRange === null ? <p class="muted tl-hint">All that is on screen. Drag on the ruler, or hold Shift and drag anywhere, to select a range.</p> : null}
+      {tab.value === "summary"
+        ? <Summary model={model} range={span} tracks={tracks} />
+        : <RangeFlameGraph range={span} tracks={tracks} />}
+    </>
+  );
 }
 
 function tracksOf(model: Model, kind: TrackKind): string[] {
