@@ -82,7 +82,7 @@ export function column<Row>(
 
 /** Return the label of a payload field. */
 export function labelOf<Type extends TypeName>(type: Type, name: Name<Type>): FieldLabel {
-  return LABELS[type][name];
+  return LABELS[type][name] as FieldLabel; // the build has a label for each name in the sources
 }
 
 /** Format a payload field; `unit` applies to numbers that inherit theirs. */
