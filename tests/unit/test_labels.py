@@ -102,10 +102,13 @@ def test_the_document_of_the_api() -> None:
 
 
 def test_generated_types() -> None:
-    files = runpy.run_path(str(GENERATOR))["files"]({"ToyQueuesView", "ToyQueue"})
+    files = runpy.run_path(str(GENERATOR))["files"](
+        {"ToyQueuesView", "ToyQueue", "queues", "depth"}
+    )
     assert '  "toy-queues": ToyQueuesView;\n' in files["views.ts"]
     assert "  /** Memory of its batches. */\n  held_bytes: number;\n" in files["views.ts"]
     labels = files["labels.ts"]
     assert '    queues: {"title":"queues","unit":"none"},\n' in labels
     assert '    depth: {"title":"mean depth","unit":"count"},\n' in labels
     assert "Verdict: {" not in labels, "the page names two structs"
+    assert "held_bytes: {" not in labels, "and two fields"

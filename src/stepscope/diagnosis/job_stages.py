@@ -74,6 +74,7 @@ def explain_mixed_stages(run: Run) -> str | None:
         return None
     titles = list(dict.fromkeys(stage.title for stage in stages))
     listed = ", ".join(titles[:MAX_LISTED])
+    listed += ", …" if len(titles) > MAX_LISTED else ""
     return (
         f"The steps are of {_count(run, stages)} ({listed}), and the statistics mix "
         "them; `stepscope diagnose RUN` judges each by itself."

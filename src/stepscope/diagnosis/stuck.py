@@ -16,6 +16,7 @@ from stepscope.diagnosis.stuck_account import (
     StuckAccount,
     StuckKind,
     StuckRank,
+    advise,
     begin_headline,
     checkpoint_frame,
     describe_end,
@@ -57,8 +58,10 @@ def find_stuck(run: Run) -> StuckAccount | None:
         return None
     if not any(node.was_stuck for node in nodes.values()):
         hosts = {name: info.host or name for name, info in run.nodes.items()}
-        return _explain_end(nodes, read_rank_ends(run), hosts)
-    return explain_stuck(nodes)
+        account = _explain_end(nodes, read_rank_ends(run), hosts)
+    else:
+        account = explain_stuck(nodes)
+    return None if account is None else advise(account)
 
 
 def explain_stuck(nodes: dict[str, schema.StuckNode]) -> StuckAccount | None:

@@ -85,6 +85,8 @@ class StuckAccount(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[StuckRank]
     processes: list[StuckProcess] = []
     """Processes of a job that hangs, the one that the others wait for first."""
+    advice: str = ""
+    """What to do; empty for what stops no job."""
 
     @property
     def is_stuck(self) -> bool:
@@ -103,10 +105,32 @@ class StuckAccount(msgspec.Struct, frozen=True, kw_only=True):
         texts = [rank.text for rank in order] or [process.text for process in self.processes]
         more = len(texts) - MAX_LISTED
         lines = texts[:MAX_LISTED]
-        if more <= 0:
-            return lines
-        unit = ("more rank", "more ranks") if order else ("more process", "more processes")
-        return [*lines, f"{quantities.count_of(more, *unit)}."]
+        if more > 0:
+            unit = ("more rank", "more ranks") if order else ("more process", "more processes")
+            lines.append(f"{quantities.count_of(more, *unit)}.")
+        return [*lines, f"What to do: {self.advice}"] if self.advice else lines
+
+
+_ADVICE: dict[StuckKind, str] = {
+    "missing": "find out why {culprits} did not get there: a branch that only some ranks take, an "
+    "error, or work of one rank that takes too long.",
+    "differs": "make all ranks call the same collectives in the same order, with the same sizes "
+    "and types.",
+    "ended first": "find out why {culprits} ended first: an error, or fewer batches than the "
+    "others (drop_last=True, or torch.distributed.algorithms.join).",
+    "hang": "find out what should have ended the wait{location}, and give it a timeout: then the "
+    "job fails with an error.",
+}
+
+
+def advise(account: StuckAccount) -> StuckAccount:
+    """Add what to do."""
+    ranks = ", ".join(map(str, account.culprits[:MAX_LISTED]))
+    culprits = f"{'rank' if len(account.culprits) == 1 else 'ranks'} {ranks}" if ranks else "it"
+    blamed = next((process for process in account.processes if process.is_blamed), None)
+    location = f" in {blamed.function}" if blamed is not None and blamed.function else ""
+    text = _ADVICE.get(account.kind, "").format(culprits=culprits, location=location)
+    return msgspec.structs.replace(account, advice=text)
 
 
 def make_calls(account: schema.RankAccount) -> list[analysis.Call]:

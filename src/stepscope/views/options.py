@@ -379,6 +379,7 @@ def describe_range(run: Run) -> TimeRange:
 
 MAX_NAME_LENGTH = 500
 """Characters; `timeline-slice` has the full name."""
+MAX_KERNEL_LENGTH = 60
 MAX_LISTED_NAMES = 8
 
 
@@ -389,6 +390,17 @@ def shorten_name(name: str, limit: int = MAX_NAME_LENGTH) -> str:
     'aten::mm'
     """
     return name if len(name) <= limit else name[: limit - 1] + "…"
+
+
+def shorten_kernel(name: str) -> str:
+    """Cut the return type, the namespaces, the template and the arguments from a kernel's name.
+
+    >>> shorten_kernel("void at::native::vectorized_elementwise_kernel<4, float>(int, float*)")
+    'vectorized_elementwise_kernel'
+    """
+    path = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    path = path.partition("<")[0].partition("(")[0]
+    return shorten_name(path.rpartition("::")[2] or name, MAX_KERNEL_LENGTH)
 
 
 def list_names(names: Sequence[str], limit: int = MAX_LISTED_NAMES) -> str:

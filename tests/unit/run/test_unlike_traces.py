@@ -62,7 +62,7 @@ def test_what_cannot_belong_together(tmp_path: Path) -> None:
     write(tmp_path / "d.json", 1, step_events(), hours=3)
     run = import_into(tmp_path / "run", *(tmp_path / f"{name}.json" for name in "abcd"))
     assert checks_of(run) == {
-        "missing_rank": "Ranks of the job without a trace: 2, 3; whether the others wait for them "
+        "missing_rank": "The run has no trace of ranks 2, 3; whether the others wait for them "
         "is unknown.",
         "world_size": "The traces state different world sizes, as those of several jobs: 2 in "
         "a.json, b.json, d.json; 4 in c.json.",
@@ -91,13 +91,13 @@ def test_lost_ranks_and_files_are_the_first_doubt_everywhere(tmp_path: Path) -> 
     assert "2.json is not a trace that stepscope can read" in doubts[0]
     assert "README" not in doubts[0]
     assert doubts[1] == (
-        "Ranks of the job without a trace: 1 to 3; whether the others wait for them is unknown."
+        "The run has no trace of ranks 1 to 3; whether the others wait for them is unknown."
     )
     for command in (["diagnose", "run"], ["show", "run", "kernels"], ["show", "run", "quality"]):
         assert run_json(tmp_path, *command)["doubts"] == doubts
-        first, _, rest = run_command(tmp_path, *command).stdout.partition("\n! Ranks")
+        first, _, rest = run_command(tmp_path, *command).stdout.partition("\n! The")
         assert first.startswith("! 2 of 3 files were not imported:")
-        assert rest.startswith(" of the job without a trace: 1 to 3;")
+        assert rest.startswith(" run has no trace of ranks 1 to 3;")
 
 
 @pytest.mark.parametrize(

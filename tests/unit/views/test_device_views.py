@@ -357,7 +357,7 @@ def test_ranks_of_which_nothing_is_here(imported: Imported) -> None:
         assert (absent.count, absent.of_count) == (4, 6)
         assert "0, 3 to 5; whether the others wait" in absent.sentence
         text = print_text(payload).replace("\n", " ")
-        assert "! Ranks of the job without a trace: 0, 3 to 5; whether" in text, view
+        assert "! The run has no trace of ranks 0, 3 to 5; whether" in text, view
 
 
 def test_clocks_that_may_not_agree(imported: Imported) -> None:

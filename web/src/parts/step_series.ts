@@ -1,5 +1,5 @@
 // Steps of a rank over their numbers: their figure, its description, and the ranges that one selects.
-import type { RankStepsView, StepSeries } from "../api/views";
+import type { StepSeries } from "../api/views";
 import { count, countOf, duration, percent } from "../base/quantities";
 import { phaseName } from "../base/phase_names";
 import { capitalize } from "../base/text";
@@ -62,10 +62,18 @@ function phaseTitle(name: string): string {
   return name === "other" ? "other time" : phaseName(name);
 }
 
+/** Mean time of a phase, or of a category of a trace. */
+export interface MeanPhase {
+  name: string;
+  share_ratio: number | null;
+  mean_ns: number | null;
+}
+
 /** Sentences on the largest phase and the slowest outlier. */
-export function describeSteps(series: StepSeries, rank: RankStepsView | undefined): string {
-  const largest = [...(rank?.phases ?? [])].sort((a, b) => b.mean_ns - a.mean_ns)[0];
-  const phase = largest === undefined ? [] : [`${capitalize(phaseTitle(largest.name))} takes ${percent(largest.share_ratio, 1)} of step time, ${duration(largest.mean_ns)} per step`];
+export function describeSteps(series: StepSeries, phases: readonly MeanPhase[] = []): string {
+  const largest = [...phases].sort((a, b) => (b.mean_ns ?? 0) - (a.mean_ns ?? 0))[0];
+  const owner = series.ranks.length > 1 && series.rank !== null ? ` on ${series.rank.name}` : "";
+  const phase = largest === undefined ? [] : [`${capitalize(phaseTitle(largest.name))} takes ${percent(largest.share_ratio, 1)} of step time${owner}, ${duration(largest.mean_ns)} per step`];
   const slowest = [...series.outliers].sort((a, b) => b.duration_ns - a.duration_ns)[0];
   const outliers = slowest === undefined
     ? "No outliers"

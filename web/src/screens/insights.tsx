@@ -6,6 +6,7 @@ import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { StuckJob } from "../parts/stuck_job";
 import { useView } from "../state/fetch";
+import { link } from "../state/url";
 import { columns } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
 import { Prose } from "../widgets/prose";
@@ -49,7 +50,7 @@ function Content({ payload }: { payload: InsightsView }) {
       <QualityNotes quality={[]} notes={payload.notes} range={payload.range} />
       {payload.range === null ? null : <p data-testid="findings-of-range">{findingsInRangeText(payload)}</p>}
       {payload.fired.length > 0 || payload.range !== null ? null : (
-        <p class="all-clear" data-testid="all-clear">✓ No rule found an issue.</p>
+        <p class="all-clear" data-testid="all-clear">✓ No rule found an issue. Rules judge single metrics; the <a href={link("overview")}>verdict</a> judges the whole step.</p>
       )}
       {cards.map((rule) => <RuleCard key={rule.rule} rule={rule} />)}
       {lacking.size === 0 ? null : (

@@ -64,11 +64,14 @@ function StepTimes({ verdict }: { verdict: Verdict }) {
   );
 }
 
-/** Phases of the suspect; none of the model and its callbacks, which have several, and of a late rank, whose peers wait elsewhere. */
+/** Causes that are in several phases, or in another one on each rank. */
+const WITHOUT_PHASE = ["straggler", "model_callbacks", "cpu_contention", "cpu_limit"];
+
+/** Phases of the suspect; none where it is in all of them. */
 function phasesOf({ suspect, cause, bars }: Verdict): readonly string[] | undefined {
   if (suspect === "data_pipeline") return ["data_wait", "data_loader"];
   if (suspect === "communication") return ["communication"];
-  if (suspect !== "framework_overhead" || cause === "straggler" || cause === "model_callbacks") return undefined;
+  if (suspect !== "framework_overhead" || WITHOUT_PHASE.includes(cause)) return undefined;
   return bars.some(({ phase }) => phase === cause) ? [cause] : ["other", "runtime", "cpu_exec"];
 }
 
@@ -129,11 +132,12 @@ interface Lead {
   text: string;
 }
 
-/** Four pictures that lead on. */
+/** Pictures that lead on. */
 function Leads({ payload }: { payload: Payload }) {
-  return (
+  const leads = leadsOf(payload);
+  return leads.length === 0 ? null : (
     <nav class="leads" aria-label="Where the time goes">
-      {leadsOf(payload).map((lead) => (
+      {leads.map((lead) => (
         <a key={lead.title} href={link(lead.view)} data-testid={`lead-${lead.view}`}>
           <h3>{lead.title}</h3>
           {lead.ratio === null ? null : <span class="bar" aria-hidden="true"><i style={{ width: `${100 * lead.ratio}%` }} /></span>}
@@ -151,18 +155,19 @@ function leadsOf(payload: Payload): Lead[] {
   const communication = shareOf("communication");
   const [stepTime = ""] = verdict.share_of.split(","); // without the definition that follows
   const ranks = sentence(`${rankCountText(payload)}${payload.nodes.length > 0 ? "" : ","} ${rankCaption(payload)}`);
+  const lateness = verdict.evidence.find(({ source }) => source === "distributed")?.text;
   const isExchange = payload.rank_count > 1 && communication !== null && communication >= MIN_SHARE_RATIO;
-  return [
-    { title: "Input", view: "input-pipeline", ratio: wait ?? fetch, text: inputText(wait, fetch, verdict.stuck === null ? stepTime : `${stepTime}, before the job was stuck`) },
-    { title: "Device", view: "gpu", ratio: gpu_busy_ratio, text: gpu_busy_ratio === null ? sentence(busyCaption(payload)) : `GPUs are busy for ${percent(gpu_busy_ratio)}${payload.nodes.length > 0 ? "," : ""} ${busyCaption(payload)}.` },
-    { title: "Ranks", view: "ranks", ratio: isExchange ? communication : null, text: isExchange ? `${ranks} Communication takes ${percent(communication)} of ${stepTime}.` : ranks },
-    { title: "System", view: "system", ratio: cpu_busy_ratio, text: cpu_busy_ratio === null ? "No samples of the machines." : `CPUs are busy for ${percent(cpu_busy_ratio)} of the time, mean over nodes.` },
+  const leads: (Lead & { isEmpty: boolean })[] = [
+    { title: "Input", isEmpty: wait === null && fetch === null, view: "input-pipeline", ratio: wait ?? fetch, text: inputText(wait, fetch, verdict.stuck === null ? stepTime : `${stepTime}, before the job was stuck`) },
+    { title: "Device", isEmpty: gpu_busy_ratio === null, view: "gpu", ratio: gpu_busy_ratio, text: `GPUs are busy for ${percent(gpu_busy_ratio)}${payload.nodes.length > 0 ? "," : ""} ${busyCaption(payload)}.` },
+    { title: "Ranks", isEmpty: payload.rank_count < 2 && missingRanks(payload) === undefined, view: "ranks", ratio: isExchange ? communication : null, text: lateness !== undefined ? `${ranks} ${lateness}` : isExchange ? `${ranks} Communication takes ${percent(communication)} of ${stepTime}.` : ranks },
+    { title: "System", isEmpty: cpu_busy_ratio === null, view: "system", ratio: cpu_busy_ratio, text: `CPUs are busy for ${percent(cpu_busy_ratio)} of the time, mean over nodes.` },
   ];
+  return leads.filter(({ isEmpty }) => !isEmpty);
 }
 
 function inputText(wait: number | null, fetch: number | null, stepTime: string): string {
-  if (wait !== null) return `Waiting for batches takes ${percent(wait)} of ${stepTime}.`;
-  return fetch === null ? "No wait for batches was measured." : `Fetching batches takes ${percent(fetch)} of ${stepTime}.`;
+  return wait !== null ? `Waiting for batches takes ${percent(wait)} of ${stepTime}.` : `Fetching batches takes ${percent(fetch)} of ${stepTime}.`;
 }
 
 function timeText({ created_ns, started_ns, duration_ns, nodes }: Payload): string {
@@ -212,9 +217,15 @@ function jobTiles(job: JobAccount | null): Tile[] {
 }
 
 /** Count of the ranks; of an import also of those of the job. */
-function rankCountText({ rank_count, nodes, quality }: Payload): string {
-  const absent = nodes.length > 0 ? undefined : quality.find(({ check }) => check === "missing_rank");
+function rankCountText(payload: Payload): string {
+  const { rank_count } = payload;
+  const absent = missingRanks(payload);
   return absent?.of_count == null ? countOf(rank_count, "rank") : `${count(rank_count)} of ${countOf(absent.of_count, "rank")}`;
+}
+
+/** Note on the ranks of which an import has no trace. */
+function missingRanks({ nodes, quality }: Payload) {
+  return nodes.length > 0 ? undefined : quality.find(({ check }) => check === "missing_rank");
 }
 
 function rankCaption({ nodes, recordings, devices }: Payload): string {

@@ -10,7 +10,7 @@ import { capitalize } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
-import { describePoints, describeSteps, stripFigure, stripHandlers } from "../parts/step_series";
+import { describePoints, describeSteps, stripFigure, stripHandlers, type MeanPhase } from "../parts/step_series";
 import { StuckJob } from "../parts/stuck_job";
 import { StepLink } from "../parts/timeline_link";
 import { TraceSelect, selectedTrace, useTraces } from "../parts/trace_screen";
@@ -19,8 +19,9 @@ import { useText } from "../parts/url_options";
 import { useView } from "../state/fetch";
 import { columns, innerColumns, tile } from "../widgets/fields";
 import { Fold } from "../widgets/fold";
-import { PageHeader } from "../widgets/page_header";
+import { Answer, PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
+import { Prose } from "../widgets/prose";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { Tiles } from "../widgets/tiles";
 import { phaseFigure } from "./steps/figures";
@@ -54,12 +55,15 @@ function Content({ payload, selectedTrace }: { payload: StepsView; selectedTrace
   }
   return (
     <>
-      <QualityNotes quality={payload.quality} range={payload.range} />
-      {payload.stages === null ? null : <p class="muted" data-testid="mixed-stages">{payload.stages}</p>}
-      {payload.ranks.length === 0 ? null : <WatchedSteps ranks={payload.ranks} shareOf={payload.share_of} />}
+      {payload.ranks.length === 0 ? null : (
+        <WatchedSteps ranks={payload.ranks} shareOf={payload.share_of}>
+          {payload.stages === null ? null : <p class="muted" data-testid="mixed-stages"><Prose text={payload.stages} /></p>}
+        </WatchedSteps>
+      )}
       {payload.traces.filter(({ trace }) => trace === selectedTrace).map((trace) => (
         <TraceFold key={trace.trace} trace={trace} isFolded={payload.ranks.length > 0}><TraceSteps trace={trace} /></TraceFold>
       ))}
+      <QualityNotes quality={payload.quality} range={payload.range} />
     </>
   );
 }
@@ -75,12 +79,13 @@ function TraceFold({ trace, isFolded, children }: { trace: TraceStepsView; isFol
   );
 }
 
-function WatchedSteps({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: string }) {
+function WatchedSteps({ ranks, shareOf, children }: { ranks: RankStepsView[]; shareOf: string; children: ComponentChildren }) {
   const [first] = ranks;
   if (ranks.length > 1) {
     return (
       <>
         <Strip ranks={ranks} />
+        {children}
         <div class="panels"><FigurePanel wide testid="step-phases" block={phaseFigure(ranks)} /></div>
         <RankTable ranks={ranks} shareOf={shareOf} />
       </>
@@ -89,8 +94,9 @@ function WatchedSteps({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: str
   if (first === undefined) return null;
   return (
     <>
-      <RankTiles rank={first} />
       <Strip ranks={ranks} />
+      {children}
+      <RankTiles rank={first} />
       <PhaseTable rank={first} shareOf={shareOf} />
       <Fold title="More figures" about="percentiles, evaluation, source of the steps, outliers">
         <RankTable ranks={ranks} shareOf={shareOf} />
@@ -121,21 +127,22 @@ function RankTable({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: string
 /** Steps over their numbers. */
 function Strip({ ranks }: { ranks: readonly RankStepsView[] }) {
   const [rank] = useText("rank");
-  return <SeriesPanel resource={useView("step-series", { rank })} ranks={ranks} />;
+  return <SeriesPanel resource={useView("step-series", { rank })} phasesOf={(name) => ranks.find((candidate) => candidate.rank === name)?.phases} />;
 }
 
 interface SeriesProps {
   resource: Resource<StepSeries>;
-  ranks: readonly RankStepsView[];
+  /** Phases of the rank of a name. */
+  phasesOf: (rank: string) => readonly MeanPhase[] | undefined;
   tools?: ComponentChildren;
 }
 
-function SeriesPanel({ resource, ranks, tools }: SeriesProps) {
+function SeriesPanel({ resource, phasesOf, tools }: SeriesProps) {
   return (
     <ResourceView resource={resource} isSecond>
       {(series) => (series.steps.length === 0
         ? <EmptyState text={series.missing ?? "no steps in this range"} />
-        : <StripPanel series={series} rank={ranks.find(({ rank: name }) => name === series.rank?.name)} tools={tools} />)}
+        : <StripPanel series={series} phases={phasesOf(series.rank?.name ?? "")} tools={tools} />)}
     </ResourceView>
   );
 }
@@ -145,7 +152,7 @@ const STRIP_HEIGHT = 330;
 const WIDE = "(min-width: 700px)";
 const SCALES = ["linear", "logarithmic"] as const;
 
-function StripPanel({ series, rank, tools }: { series: StepSeries; rank: RankStepsView | undefined; tools: ComponentChildren }) {
+function StripPanel({ series, phases, tools }: { series: StepSeries; phases: readonly MeanPhase[] | undefined; tools: ComponentChildren }) {
   const [scale, scaleSelect] = useSelect("scale", "Scale", SCALES);
   const ranks = series.ranks.flatMap(({ rank: value, name }) => (value === null ? [] : [[String(value), name] as const]));
   const [, rankSelect] = useSelect("rank", "Rank", ranks, series.rank?.rank == null ? undefined : String(series.rank.rank));
@@ -157,16 +164,12 @@ function StripPanel({ series, rank, tools }: { series: StepSeries; rank: RankSte
     [series, scale],
   );
   return (
-    <div class="panels">
-      <FigurePanel
-        wide
-        testid="step-strip"
-        block={block}
-        description={`${describeSteps(series, rank)}.`}
-        tools={<>{rank === undefined ? null : rankSelect}{tools}{scaleSelect}</>}
-        {...stripHandlers(series)}
-      />
-    </div>
+    <>
+      <Answer text={`${describeSteps(series, phases)}.`} />
+      <div class="panels">
+        <FigurePanel wide testid="step-strip" block={block} tools={<>{tools === undefined ? rankSelect : tools}{scaleSelect}</>} {...stripHandlers(series)} />
+      </div>
+    </>
   );
 }
 
@@ -223,9 +226,10 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
   const series = useView("step-series", { trace: trace.trace, carry_over: carryOver });
   return (
     <>
-      <QualityNotes quality={trace.quality} notes={trace.notes} />
-      {trace.step_count === 0 ? null : (
+      {trace.step_count === 0 ? <QualityNotes quality={trace.quality} notes={trace.notes} /> : (
         <>
+          <SeriesPanel resource={series} phasesOf={() => trace.categories.map(({ category, ...times }) => ({ name: category, ...times }))} tools={carryOverSelect} />
+          <QualityNotes quality={trace.quality} notes={trace.notes} />
           <Tiles
             tiles={[
               tile("TraceStepsView", trace, "mean_step_ns", { caption: `of ${countOf(trace.measured_count, "step")}${trace.share_of.replace("mean step", "")}`, testid: "recorded-step-mean" }),
@@ -239,7 +243,6 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
                 })),
             ]}
           />
-          <SeriesPanel resource={series} ranks={[]} tools={carryOverSelect} />
           <LinkedTable
             id="recorded"
             title="Traced steps"

@@ -7,7 +7,7 @@ import { rowKey } from "../parts/row_key";
 import { useText } from "../parts/url_options";
 import { useView } from "../state/fetch";
 import { column, columns } from "../widgets/fields";
-import { PageHeader } from "../widgets/page_header";
+import { Answer, PageHeader } from "../widgets/page_header";
 import { EmptyState, QualityNotes, ResourceView } from "../widgets/resource_view";
 import { Select } from "../widgets/select";
 import { importanceFigure, labelFigure, metricPlots, predictionFigures } from "./xgboost/figures";
@@ -39,6 +39,7 @@ function Content({ payload }: { payload: XgboostView }) {
   const { trees } = payload;
   return (
     <>
+      <Answer text={payload.sentence} />
       <QualityNotes quality={[]} range={payload.range} notes={payload.notes} />
       <LinkedTable
         title="Models"

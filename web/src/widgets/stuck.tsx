@@ -15,6 +15,7 @@ export function Stuck({ account }: { account: StuckAccount }) {
       <p class="eyebrow">{account.has_ended ? "Was stuck" : "Stuck"}</p>
       <h2 id="stuck-title"><Prose text={account.headline} /></h2>
       <ul>{texts.slice(0, MAX_LISTED).map((text) => <li key={text}><Prose text={text} /></li>)}</ul>
+      {account.advice === "" ? null : <p><b>What to do:</b> <Prose text={account.advice} /></p>}
       {more <= 0 ? null : <p class="muted">{ranks.length > 0 ? countOf(more, "more rank") : countOf(more, "more process", "more processes")}</p>}
     </section>
   );

@@ -44,6 +44,7 @@ from stepscope import intervals, schema
 from stepscope.analysis.arrays.columns import Columns, Strings, none_if_negative
 from stepscope.analysis.kernel_classes import match_rows
 from stepscope.analysis.operators import operator_tree
+from stepscope.analysis.operators.module_classes import ModuleClass, find_slowest_class
 from stepscope.analysis.timeline import CallTree
 
 FUNCTION_COLUMNS = (
@@ -121,10 +122,8 @@ class ModuleTable(msgspec.Struct, frozen=True, kw_only=True):
     """Device time of all operators."""
     outside_device_ns: int | None
     """Portion of `operator_device_ns` outside every module."""
-    slowest: Module | None
-    """Module with the longest self time, on the device where there is one."""
-    slowest_ratio: float | None
-    """Share of `slowest` in the denominator of the shares, or in the host time of all modules."""
+    slowest: ModuleClass | None
+    """Class whose modules have the longest self time, on the device where there is one."""
 
 
 def find_python_module_calls(functions: Columns, operator_python: intervals.Int) -> ModuleCalls:
@@ -221,11 +220,8 @@ def build_module_table(
     linked = bool((operators["forward"] >= 0).any())
     weight = device_total if on_device else sums["host"]
     self_ns = device if on_device else sums["host"] - sums["host_inside"]
-    slowest = int(self_ns.argmax()) if len(paths) else None
-    self_base_ns = denominator_ns if on_device else int(self_ns.sum())
-
-    def describe(p: int) -> Module:
-        return Module(
+    rows = [
+        Module(
             name=calls.names[calls.name[paths.first[p]]],
             instance=none_if_negative(calls.instance[paths.first[p]]),
             depth=int(paths.depth[p]),
@@ -243,18 +239,20 @@ def build_module_table(
                 int(totals["backward_device"][p]) if linked and on_device else None
             ),
         )
-
-    rows = _sort_preorder(paths, first, _select_heaviest(paths, weight, top))
+        for p in _sort_preorder(paths, first, _select_heaviest(paths, weight, top))
+    ]
     return ModuleTable(
         source=calls.source,
-        rows=[describe(path) for path in rows],
+        rows=rows,
         module_count=len(paths),
         operator_device_ns=all_device_ns if on_device else None,
         outside_device_ns=all_device_ns - int(device.sum()) if on_device else None,
-        slowest=None if slowest is None else describe(slowest),
-        slowest_ratio=None
-        if slowest is None or not self_base_ns
-        else int(self_ns[slowest]) / self_base_ns,
+        slowest=find_slowest_class(
+            [calls.names[code] for code in calls.name[paths.first].tolist()],
+            occurrences,
+            self_ns,
+            denominator_ns if on_device else int(self_ns.sum()),
+        ),
     )
 
 

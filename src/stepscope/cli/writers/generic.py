@@ -100,10 +100,12 @@ def _write_struct(out: Console, part: msgspec.Struct, inherited: schema.Unit) ->
     fields = _fields(part, inherited)
     values = {field.name: field.value for field in fields}
     _write_title(out, fields)
-    write_sentences(out, values.get("missing"))
+    for name in ("sentence", "missing"):
+        write_sentences(out, values.get(name) or None)
     if values.get("share_of"):
         out.print(f"[dim]shares of: {escape(values['share_of'])}[/dim]")
-    rest = [field for field in fields if field.name not in SENTENCES + schema.IDENTITY_FIELDS]
+    written = ("sentence", *SENTENCES, *schema.IDENTITY_FIELDS)
+    rest = [field for field in fields if field.name not in written]
     scalars = [field for field in rest if _is_scalar(field.value)]
     write_entries(out, [(label.title, text_of(label, value)) for _, label, value in scalars])
     for _, label, value in rest:

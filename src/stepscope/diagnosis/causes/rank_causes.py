@@ -209,7 +209,7 @@ def _describe_largest_excess(slow_rank: run.Rank, waits: RankWaits) -> Evidence:
     phase = max(excess_ns, key=lambda phase: excess_ns[phase])
     return Evidence(
         text=f"{_name(slow_rank)} spends {duration(excess_ns[phase])} more per step in "
-        f"{phase.replace('_', ' ')} than the other ranks.",
+        f"{'other work' if phase == 'other' else phase.replace('_', ' ')} than the other ranks.",
         value=excess_ns[phase],
         unit="ns",
         source="steps",

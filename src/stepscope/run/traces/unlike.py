@@ -458,10 +458,10 @@ def _find_missing_ranks(run: Run) -> QualityIssue:
     missing = [] if None in ranks else [rank for rank in range(world) if rank not in ranks]
     names = number_ranges(missing)
     more = ", …" if len(names) > MAX_NAMED_RANGES else ""
-    effect = "; whether the others wait for them is unknown" if run.is_imported else ""
-    sentence = (
-        f"Ranks of the job without a trace: {', '.join(names[:MAX_NAMED_RANGES])}{more}{effect}."
-    )
+    noun, pronoun = ("rank", "it") if len(missing) == 1 else ("ranks", "them")
+    effect = f"; whether the others wait for {pronoun} is unknown" if run.is_imported else ""
+    listed = f"{', '.join(names[:MAX_NAMED_RANGES])}{more}"
+    sentence = f"The run has no trace of {noun} {listed}{effect}."
     return make_issue("missing_rank", len(missing), world, sentence)
 
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from stepscope import analysis, schema
-from stepscope.quantities import duration, percent
+from stepscope.quantities import count_of, duration, percent
 from stepscope.run import CarryOver, Run, Trace, calls_of, device_work_of, streams_of
 from stepscope.views import trace_data
 from stepscope.views.options import COMMUNICATION_OF, DEFAULTS, Ranged, ViewOptions
@@ -131,7 +131,7 @@ def _show_gpu_time_of(trace: Trace, options: ViewOptions) -> TraceGpuTime:
 
 _SENTENCES = {
     "compute": "Computation takes {share}: Kernels and Roofline show what it consists of.",
-    "exposed_comm": "Communication that nothing hides takes {share}: Ranks shows who waits.",
+    "exposed_comm": "Communication that nothing hides takes {share}: Ranks lists the collectives.",
     "exposed_memcpy": "Copies that nothing hides take {share}: Activity lists them.",
     "idle": "The devices are idle for {share}: Idle time shows what they wait for.",
 }
@@ -166,6 +166,8 @@ class TraceIdle(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int | None
     trace: str
+    sentence: str
+    """Idle time of the stream with most work, by reason; empty without streams."""
     streams: list[analysis.StreamIdle]
     missing: str | None
     quality: list[trace_data.QualityNote]
@@ -205,9 +207,29 @@ def _show_idle_of(trace: Trace, carry_over: CarryOver) -> TraceIdle:
     return TraceIdle(
         rank=trace.rank,
         trace=trace.name,
+        sentence=_describe_idle(streams),
         streams=streams,
         missing=None if streams else trace_data.explain_no_device_work(trace),
         quality=trace_data.note_trace_quality(trace, "device", "launches"),
+    )
+
+
+def _describe_idle(streams: list[analysis.StreamIdle]) -> str:
+    """Write for how long the stream with most work is idle, and the largest reason."""
+    if not streams:
+        return ""
+    stream = max(streams, key=lambda stream: stream.work_count)
+    reasons = {
+        "host wait": stream.host_wait_ratio,
+        "kernel wait": stream.kernel_wait_ratio,
+        "other gaps": stream.other_ratio,
+    }
+    reason = max(reasons, key=lambda name: reasons[name] or 0.0)
+    cause = f", mostly {reason} ({percent(reasons[reason])})" if reasons[reason] else ""
+    name = "The stream with most work" if stream.stream is None else f"Stream {stream.stream}"
+    return (
+        f"{name} of device {stream.device} is idle for {percent(stream.idle_ns / stream.span_ns)} "
+        f"of {duration(stream.span_ns)}{cause}."
     )
 
 
@@ -216,6 +238,8 @@ class TraceActivity(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int | None
     trace: str
+    sentence: str
+    """Kind of activity that takes longest; empty without activities."""
     activities: list[analysis.ActivityKind]
     copies: list[analysis.CopyKind]
     bucket_ns: int | None
@@ -260,10 +284,22 @@ def _show_activity_of(trace: Trace, options: ViewOptions) -> TraceActivity:
     return TraceActivity(
         rank=trace.rank,
         trace=trace.name,
+        sentence=_describe_activities(activities),
         activities=activities if any(activity.total_ns for activity in activities) else [],
         copies=analysis.summarize_copies(copies),
         bucket_ns=buckets.width_ns if buckets is not None else None,
         bandwidth=analysis.measure_copy_bandwidth(copies, buckets) if buckets is not None else [],
         missing=None if has_device_work else trace_data.explain_no_device_work(trace),
         quality=trace_data.note_trace_quality(trace, "device"),
+    )
+
+
+def _describe_activities(activities: list[analysis.ActivityKind]) -> str:
+    """Write which kind of activity takes longest."""
+    first = max(activities, key=lambda activity: activity.total_ns, default=None)
+    if first is None or not first.total_ns:
+        return ""
+    return (
+        f"{first.kind.capitalize()} takes {percent(first.share_ratio)} of the time of all "
+        f"activities, {duration(first.total_ns)} in {count_of(first.count, 'event')}."
     )

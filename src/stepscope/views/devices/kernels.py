@@ -26,7 +26,7 @@ from stepscope.views.options import (
     KERNEL_GROUPS,
     Ranged,
     ViewOptions,
-    shorten_name,
+    shorten_kernel,
 )
 
 
@@ -139,7 +139,7 @@ def _write_sentence(table: analysis.KernelTable) -> str:
     share = quantities.percent(first.total_ns / max(1, table.total_ns))
     calls = quantities.count_of(first.calls, "call")
     return (
-        f"{shorten_name(first.name)} takes {share} of kernel time, "
+        f"{shorten_kernel(first.name)} takes {share} of kernel time, "
         f"{quantities.duration(first.total_ns)} in {calls}."
     )
 
@@ -250,6 +250,8 @@ class TraceLaunches(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int | None
     trace: str
+    sentence: str
+    """Time and delay of all launches; empty without launches."""
     calls: list[analysis.CallLaunches]
     """All calls together, then by runtime function, most used first."""
     operators: list[analysis.CallLaunches]
@@ -299,10 +301,12 @@ def _show_launches_of(trace: Trace, options: ViewOptions) -> TraceLaunches:
             if len(work)
             else trace_data.explain_no_device_work(trace)
         )
+    by_call = analysis.summarize_launches_by_call(launches, calls, columns["name"])
     return TraceLaunches(
         rank=trace.rank,
         trace=trace.name,
-        calls=analysis.summarize_launches_by_call(launches, calls, columns["name"]),
+        sentence=_describe_launches(by_call),
+        calls=by_call,
         operators=analysis.summarize_launches_by_operator(
             launches, calls, columns["operator"], operators, top=options.top
         ),
@@ -316,4 +320,20 @@ def _show_launches_of(trace: Trace, options: ViewOptions) -> TraceLaunches:
         queues=analysis.measure_queue_depths(launches, buckets, streams=streams_of(trace)),
         missing=missing,
         quality=trace_data.note_trace_quality(trace, "launches"),
+    )
+
+
+def _describe_launches(calls: list[analysis.CallLaunches]) -> str:
+    """Write how long launches take, and how much later their work starts."""
+    if not calls:
+        return ""
+    total = calls[0]
+    delay = (
+        ""
+        if total.delay_p50_ns is None
+        else f"; their work starts {quantities.duration(total.delay_p50_ns)} later in the median"
+    )
+    return (
+        f"{quantities.count_of(total.launch_count, 'launch', 'launches')} take "
+        f"{quantities.duration(total.call_mean_ns)} each on average{delay}."
     )

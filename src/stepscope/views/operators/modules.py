@@ -26,7 +26,7 @@ class TraceModules(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None
     trace: str
     sentence: str
-    """Module with the longest self time; empty without modules."""
+    """Class of modules with the longest self time; empty without modules."""
     source: str | None
     """`torch.nn`, or `lightning` if its annotations name the modules."""
     module_count: int
@@ -118,15 +118,17 @@ def _show_modules_of(trace: Trace, top: int) -> TraceModules:
 
 def _write_sentence(table: analysis.ModuleTable) -> str:
     slowest = table.slowest
-    if slowest is None or table.slowest_ratio is None:
+    if slowest is None:
         return ""
-    on_device = slowest.device_self_ns is not None
-    base = "device time" if on_device else "the host time of modules"
-    self_ns = slowest.device_self_ns if on_device else slowest.host_self_ns
+    base = "the host time of modules" if table.operator_device_ns is None else "device time"
+    modules = (
+        f"{shorten_name(slowest.name)} itself takes"
+        if slowest.module_count == 1
+        else f"The {slowest.module_count} {shorten_name(slowest.name)} modules themselves take"
+    )
     return (
-        f"{shorten_name(slowest.name)} itself takes {percent(table.slowest_ratio)} of {base}, the "
-        f"most of {count_of(table.module_count, 'module')}: {duration(self_ns)} in "
-        f"{count_of(slowest.occurrences, 'call')}."
+        f"{modules} {percent(slowest.self_ratio)} of {base}, {duration(slowest.self_ns)} in "
+        f"{count_of(slowest.call_count, 'call')}."
     )
 
 

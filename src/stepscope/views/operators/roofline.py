@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 
 from stepscope import analysis, errors, schema
 from stepscope.analysis import IMPOSSIBLE_RATIO
-from stepscope.quantities import count_of, percent
+from stepscope.quantities import count_of, duration, percent
 from stepscope.run import Run, Trace, calls_of, marked_steps
 from stepscope.views.operators.operators import NO_INPUT_SHAPES
-from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
+from stepscope.views.options import DEFAULTS, Ranged, ViewOptions, shorten_name
 from stepscope.views.trace_data import QualityNote, explain_missing, note_trace_quality, show_traces
 
 NO_OPERATORS = "no operator of the trace has work on a device, so there is nothing to compare"
@@ -83,10 +84,12 @@ def _show_trace(
     utilization = analysis.measure_step_utilization(
         account, steps, peaks=peaks, device_count=max(1, len(devices))
     )
+    gaps = analysis.find_largest_gaps(groups, total_ns, top=MAX_GAPS)
     modelled_ns = sum(group.device_ns for group in groups if group.call_bytes is not None)
     return TraceRoofline(
         rank=trace.rank,
         trace=trace.name,
+        sentence=_write_sentence(gaps, on_device=on_device),
         share_of=SHARE_OF_DEVICE_TIME if on_device else SHARE_OF_HOST_TIME,
         hardware=device,
         computing_ns=total_ns,
@@ -97,7 +100,7 @@ def _show_trace(
         group_count=len(groups),
         families=analysis.sum_families(groups, total_ns, no_operator_ns=account.unlinked_ns),
         groups=groups[: options.top or None],
-        gaps=analysis.find_largest_gaps(groups, total_ns, top=MAX_GAPS),
+        gaps=gaps,
         utilization=utilization,
         missing=None,
         notes=_write_notes(account, groups, device, peaks),
@@ -105,10 +108,23 @@ def _show_trace(
     )
 
 
+def _write_sentence(gaps: Sequence[analysis.RooflineGap], *, on_device: bool) -> str:
+    """Write which calls would save most at the roofline."""
+    if not gaps:
+        return ""
+    first = gaps[0]
+    return (
+        f"{shorten_name(first.name)} is furthest from the roofline: at it, the calls would take "
+        f"{duration(first.saved_ns)} less, {percent(first.saved_ratio)} of "
+        f"{'device' if on_device else 'operator'} time."
+    )
+
+
 def _show_missing(trace: Trace, reason: str) -> TraceRoofline:
     return TraceRoofline(
         rank=trace.rank,
         trace=trace.name,
+        sentence="",
         share_of=None,
         hardware=None,
         computing_ns=None,
@@ -250,6 +266,8 @@ class TraceRoofline(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int | None
     trace: str
+    sentence: str
+    """Calls that would save most at the roofline; empty where that is unknown."""
     share_of: str | None
     hardware: DeviceView | None
     computing_ns: int | None

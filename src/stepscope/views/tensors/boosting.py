@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from stepscope import analysis, errors, schema
+from stepscope import analysis, errors, quantities, schema
 from stepscope.run import (
     BoostedModel,
     Run,
@@ -90,6 +90,8 @@ class TreeSizes(msgspec.Struct, frozen=True, kw_only=True):
 class XgboostView(Ranged, frozen=True, kw_only=True):
     """Payload of `xgboost`: all models, and one of them in full."""
 
+    sentence: str
+    """How the first metric of the model shown develops; empty without metrics."""
     models: list[ModelRow]
     name: Annotated[str | None, schema.field_label("model shown")]
     rank: int | None
@@ -113,8 +115,8 @@ def show_xgboost(run: Run, options: ViewOptions = DEFAULTS) -> XgboostView:
     rows = [_show_row(model) for model in models]
     if shown is None:
         return XgboostView(
-            models=rows, name=None, rank=None, metrics=[], left_out_metric_count=0, trees=None,
-            labels=[], importance=[], data_sets=[], notes=[], missing=NO_MODELS,
+            sentence="", models=rows, name=None, rank=None, metrics=[], left_out_metric_count=0,
+            trees=None, labels=[], importance=[], data_sets=[], notes=[], missing=NO_MODELS,
         )  # fmt: skip
     return show_model(run, shown, rows)
 
@@ -138,11 +140,13 @@ def show_model(run: Run, model: BoostedModel, rows: list[ModelRow]) -> XgboostVi
         notes.append(
             "The script computes the gradients: the meaning of the predictions is not known."
         )
+    curves = [_show_curve(one, names) for one in metrics[:MAX_METRICS]]
     return XgboostView(
+        sentence=_write_sentence(model.title, curves),
         models=rows,
         name=model.title,
         rank=model.rank,
-        metrics=[_show_curve(one, names) for one in metrics[:MAX_METRICS]],
+        metrics=curves,
         left_out_metric_count=max(0, len(metrics) - MAX_METRICS),
         trees=_show_trees([one for one in scalars if one.name.startswith(_TREES)]),
         labels=labels,
@@ -151,6 +155,24 @@ def show_model(run: Run, model: BoostedModel, rows: list[ModelRow]) -> XgboostVi
         notes=notes,
         missing=None,
     )
+
+
+def _write_sentence(name: str, curves: list[RoundCurve]) -> str:
+    """Write how the first metric of a model develops on each data set."""
+    shown = [
+        curve
+        for curve in curves
+        if curve.metric == curves[0].metric and curve.value and curve.value[0] is not None
+    ]
+    changes = [
+        f"from {quantities.number(curve.value[0])} to {quantities.number(curve.last_value)} on "
+        f"{curve.data_set}"
+        for curve in shown
+    ]
+    if not changes:
+        return ""
+    rounds = quantities.count_of(shown[0].round[-1] + 1, "round")
+    return f"{name.capitalize()}: in {rounds}, {shown[0].metric} goes {', '.join(changes)}."
 
 
 def _choose(models: list[BoostedModel], name: str | None, rank: int | None) -> BoostedModel | None:
