@@ -17,7 +17,7 @@ Imported = Callable[..., Run]
 CHECKED = (
     *("steps", "critical-path", "input-pipeline", "operators", "modules", "annotations"),
     *("gpu-time", "kernels", "memory", "roofline", "system", "tensors", "xgboost"),
-    *("memory-snapshot", "kernel-counters", "compilations"),
+    *("memory-snapshot", "kernel-counters", "compilations", "configuration"),
 )
 
 

@@ -88,8 +88,13 @@ def show_configuration(run: Run, _options: ViewOptions = DEFAULTS) -> Configurat
         other_rules=[name for name in installed if name not in evaluated],
         parameters=[] if current.rules is None else current.rules.assignments,
         changes=_list_changes(history),
-        missing=None if current.interval_ms else NOT_RECORDED,
+        missing=explain_no_configuration(run),
     )
+
+
+def explain_no_configuration(run: Run) -> str | None:
+    """Explain why a run has no configuration; None if it has one."""
+    return None if read_configuration(run.reader).current.interval_ms else NOT_RECORDED
 
 
 def list_applied_changes(run: Run) -> list[ChangedSetting]:

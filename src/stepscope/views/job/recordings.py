@@ -30,6 +30,7 @@ from stepscope.views import system, trace_data
 from stepscope.views.devices.kernels import NO_COUNTERS
 from stepscope.views.devices.memory import NO_MEMORY
 from stepscope.views.devices.memory_snapshot import explain_no_snapshots
+from stepscope.views.job.overview import explain_no_configuration
 from stepscope.views.operators.compilations import NO_COMPILATIONS
 from stepscope.views.operators.modules import NO_MODULES
 from stepscope.views.operators.operators import NO_ANNOTATIONS, NO_INPUT_SHAPES, NO_OPERATORS
@@ -189,6 +190,7 @@ def _explain_one_rank(run: Run) -> str | None:
 
 
 _EXPLANATIONS: dict[str, Callable[[Run], str | None]] = {
+    "configuration": explain_no_configuration,
     "steps": lambda run: None if run.ranks or run.traces else explain_no_steps(run),
     "critical-path": explain_no_path,
     "input-pipeline": _explain_no_input,
