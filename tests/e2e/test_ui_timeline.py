@@ -89,10 +89,14 @@ def test_an_arrow_key_selects_the_first_slice_and_then_the_next(ui: Ui) -> None:
 def test_callers_and_one_function_of_a_flame_graph(ui: Ui) -> None:
     (step, *_) = command_json("show", "timeline", run=ui.root / TRACES)["steps"]
     start, end = step["after_ns"][1], step["after_ns"][1] + step["duration_ns"][1]
-    page = ui.open(screen("timeline", TRACES, **{"from": str(start), "to": str(end)}))
+    page = ui.open(screen("timeline", TRACES))
     drawn(page)
     page.get_by_role("tab", name="Flame graph").click()
     graph = page.get_by_role("group", name="Flame graph of the range")
+    expect(graph.get_by_role("button").first).to_be_visible()  # of what is on screen
+    page.goto(f"{ui.address}{screen('timeline', TRACES, **{'from': str(start), 'to': str(end)})}")
+    drawn(page)
+    page.get_by_role("tab", name="Flame graph").click()
     box = graph.get_by_role("button").first
     callees = box.get_attribute("aria-label")
     assert callees is not None

@@ -306,6 +306,9 @@ def test_annotations(run: Run) -> None:
         ("step", False, 2),
         ("step", True, 1),
     ]
+    longest = max(payload.annotations, key=lambda row: row.total_ns)
+    processor = "the device" if longest.on_device else "the host"
+    assert payload.sentence.startswith(f"step takes longest on {processor}: ")
     histogram = only(run, "annotations", name="st*", bucket_ns=50)
     assert histogram.annotations == []
     host, device = histogram.histograms

@@ -8,7 +8,7 @@ import { omittedRows, useRowLimit, useSelect } from "../parts/url_controls";
 import { toggleItem, useTexts } from "../parts/url_options";
 import { useView } from "../state/fetch";
 import { columns } from "../widgets/fields";
-import { PageHeader } from "../widgets/page_header";
+import { Answer, PageHeader } from "../widgets/page_header";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 
 export default function AnnotationsScreen() {
@@ -35,6 +35,7 @@ function Content({ payload }: { payload: AnnotationsView }) {
   if (source === undefined) return <EmptyState text={payload.missing ?? "the run has no annotations"} />;
   return (
     <>
+      <Answer text={source.sentence} />
       <QualityNotes quality={[...payload.quality, ...source.quality]} range={payload.range} />
       {sourceSelect === null ? null : <p class="tools spaced">{sourceSelect}</p>}
       {source.annotations.length === 0 ? (

@@ -195,6 +195,8 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     """Null for ranges that stepscope recorded in the job itself."""
     process: str | None
     """The process, for ranges that stepscope recorded in the job itself."""
+    sentence: str
+    """Annotation that takes longest; empty without any, or where one is requested."""
     row_count: int
     """Names; a name counts twice if it is both on the host and on devices."""
     annotations: list[analysis.AnnotationGroup]
@@ -279,10 +281,23 @@ def _show_source(
         rank=rank,
         trace=trace,
         process=process,
+        sentence="" if options.name is not None else _name_longest(table.rows),
         row_count=table.row_count,
         annotations=table.rows if options.name is None else [],
         histograms=histograms,
         kernels=kernels or [],
         missing=missing,
         quality=quality or [],
+    )
+
+
+def _name_longest(rows: list[analysis.AnnotationGroup]) -> str:
+    """Write which annotation takes longest."""
+    if not rows:
+        return ""
+    first = max(rows, key=lambda row: row.total_ns)
+    processor = "on the device" if first.on_device else "on the host"
+    return (
+        f"{shorten_name(first.name)} takes longest {processor}: "
+        f"{quantities.duration(first.total_ns)} in {quantities.count_of(first.count, 'range')}."
     )
