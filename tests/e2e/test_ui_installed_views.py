@@ -44,7 +44,7 @@ def test_it_is_a_screen(ui: Ui, scheme: str) -> None:
     page = ui.open(f"/overview?run={RUN}", scheme=scheme)
     more = page.get_by_role("group", name="More views")
     expect(more.get_by_role("link")).to_have_text(
-        ["Configuration", "Recordings", "Quality", "Queues"]
+        ["Recordings", "Quality", "Queues"]
     )
     more.get_by_role("link", name="Queues").focus()
     page.keyboard.press("Enter")

@@ -5,6 +5,8 @@ import { dateTime, elideMiddle, sentence } from "./text";
 test("sentences start with a capital and end with a full stop", () => {
   expect(sentence("no step")).toBe("No step.");
   expect(sentence("Is it?")).toBe("Is it?");
+  expect(sentence("train.py:44 runs")).toBe("train.py:44 runs.");
+  expect(sentence("num_workers=2 is enough")).toBe("num_workers=2 is enough.");
 });
 
 test("dates are in the reader's time zone", () => {

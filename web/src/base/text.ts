@@ -18,9 +18,12 @@ export function uncapitalize(text: string): string {
   return text.charAt(0).toLowerCase() + text.slice(1);
 }
 
+/** Names of files, functions and settings keep their first letter. */
+const IDENTIFIER = /^\S*[\w)][._=:(/]\w/;
+
 /** Turn text into a sentence, with a capital and a full stop. */
 export function sentence(text: string): string {
-  return capitalize(text) + (/[.!?:]$/.test(text) ? "" : ".");
+  return (IDENTIFIER.test(text) ? text : capitalize(text)) + (/[.!?:]$/.test(text) ? "" : ".");
 }
 
 /** Cut the middle out of a text that is longer than a number of characters. */

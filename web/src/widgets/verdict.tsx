@@ -353,15 +353,12 @@ function ContributingCauses({ verdict }: { verdict: Verdict }) {
   );
 }
 
-function PredictedSaving({ fix, usd }: { fix: Fix; usd: number | null }) {
-  const { prediction, job_saving_ratio } = fix;
+function PredictedSaving({ fix: { prediction }, usd }: { fix: Fix; usd: number | null }) {
   if (prediction === null) return null;
-  const saving = prediction.saving_ratio;
   return (
     <p class="predicted" data-testid="prediction">
       <span aria-hidden="true">→ </span>Predicted {prediction.text}.
-      {job_saving_ratio !== null && saving > 0 ? ` Saves ${bound(prediction)}${percent(job_saving_ratio)} of the job.` : ""}
-      {usd !== null && saving > 0 ? ` Saves ${dollars(usd)} per step.` : ""}
+      {usd !== null && prediction.saving_ratio > 0 ? ` Saves ${dollars(usd)} per step.` : ""}
     </p>
   );
 }
