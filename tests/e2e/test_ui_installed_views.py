@@ -43,9 +43,7 @@ def served(serve: Callable[..., Ui], tmp_path_factory: pytest.TempPathFactory, s
 def test_it_is_a_screen(ui: Ui, scheme: str) -> None:
     page = ui.open(f"/overview?run={RUN}", scheme=scheme)
     more = page.get_by_role("group", name="More views")
-    expect(more.get_by_role("link")).to_have_text(
-        ["Recordings", "Quality", "Queues"]
-    )
+    expect(more.get_by_role("link")).to_have_text(["Recordings", "Quality", "Queues"])
     more.get_by_role("link", name="Queues").focus()
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{ui.address}/queues?run={RUN.replace('/', '%2F')}")

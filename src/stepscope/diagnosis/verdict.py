@@ -483,7 +483,6 @@ def describe_step_time(shares: Mapping[str, float], kind: str) -> Evidence:
     return Evidence(text=f"Step time by {kind}: {', '.join(parts)}.", source="steps")
 
 
-_DIM_STYLE = "opacity:.7"
 _BOX_STYLE = "border-left:3px solid currentColor;padding:.2em 1em;max-width:60em"
 
 
@@ -494,7 +493,7 @@ def render_box(parts: Iterable[str]) -> str:
 
 def render_dim(text: str) -> str:
     """Render a line of HTML of less weight."""
-    return f'<div style="{_DIM_STYLE}">{text}</div>'
+    return f'<div style="opacity:.7">{text}</div>'
 
 
 def render_list(title: str, items: Iterable[str], *, tag: str = "ul") -> str:
