@@ -125,6 +125,7 @@ def drawn(page: Page) -> None:
 def cells(page: Page, testid: str) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows of a table as they read."""
     table = page.locator(f'[data-testid="{testid}"] table').first
+    table.wait_for()  # a fold builds its content after the click that opens it
     headings = table.locator("thead th").all_inner_texts()
     rows = table.locator("tbody tr:not([aria-hidden])").evaluate_all(
         "all => all.map(row => [...row.cells].map(cell => cell.innerText))"
