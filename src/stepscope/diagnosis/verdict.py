@@ -150,7 +150,7 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
 
 TargetName = Literal["gpu_utilization", "data_loading", "rules"]
 EvidenceKind = Literal["timed", "sampled", "profiled", "configured", "traced"]
-_PROPER_WORDS = {"cpu": "CPU", "python": "Python"}
+_PROPER_WORDS = {"cpu": "CPU", "python": "Python", UNKNOWN: "cause not found"}
 
 STEP_SHARE = "step wall time"
 """Denominator of every share of the step: wall time of the measured steps (past warm-up, not under
@@ -444,8 +444,6 @@ def name_cause(cause: str) -> str:
     >>> name_cause("cpu_contention"), name_cause("slow_decode"), name_cause("unknown")
     ('CPU contention', 'slow decode', 'cause not found')
     """
-    if cause == UNKNOWN:
-        return "cause not found"
     return " ".join(_PROPER_WORDS.get(word, word) for word in cause.split("_"))
 
 
