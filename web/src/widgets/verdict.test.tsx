@@ -193,7 +193,7 @@ test("shares are those of the planned job where its length is known", () => {
 });
 
 test("fixes of the job and of the step state their saving as a share of the job", () => {
-  const prediction = { step_ns: 60e6, measured_ns: 100e6, share_of: "step wall time", saving_ratio: 0.4, condition: "waiting took no time", is_bound: true, text: "step time at least 60 ms" };
+  const prediction = { step_ns: 60e6, measured_ns: 100e6, share_of: "step wall time", saving_ratio: 0.4, condition: "waiting took no time", cause: "slow_reads", is_bound: true, text: "step time at least 60 ms" };
   const fix = { title: "Add workers", how: "num_workers=2", why: "waits", prediction, job_saving_ratio: 0.08, changes: [], tried: null };
   const root = draw({ ...VERDICT, job: JOB, fixes: [fix] });
   expect(root.querySelector("[data-testid=prediction]")?.textContent).toBe("→ Predicted step time at least 60 ms.");
