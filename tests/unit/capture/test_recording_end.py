@@ -20,7 +20,6 @@ pytestmark = pytest.mark.seed("SMP-05")
 
 
 def test_no_record_starts_after_the_end(spool: Spool) -> None:
-    """Annotations have no sampler, so their process does not stop by itself."""
     done = spool.run(
         """
         import os, time, stepscope
@@ -40,7 +39,7 @@ def test_no_record_starts_after_the_end(spool: Spool) -> None:
     )
     end_ns, count = map(int, done.stdout.split())
     recorded = spool.drain()
-    assert {record.table for record in recorded.records} == {"spans", "scalars"}
+    assert {record.table for record in recorded.records} == {"spans", "scalars", "stacks"}
     assert max(record.start for record in recorded.records) < end_ns
     numbers = [record.value for record in recorded.of("step")]
     assert numbers == list(range(len(numbers)))
