@@ -200,7 +200,7 @@ def _diagnose_steps(run: Run, thresholds: AttributionThresholds) -> Verdict:
     bars = list_bars(
         phases, {phase: phases[phase] * ratio for phase, ratio in outside.items()}, share_of
     )
-    return Verdict(
+    verdict = Verdict(
         suspect=attribution.suspect,
         cause=finding.cause,
         share_ratio=attribution.share,
@@ -245,6 +245,7 @@ def _diagnose_steps(run: Run, thresholds: AttributionThresholds) -> Verdict:
         bars=bars,
         bars_basis=explain_hatching(bars, share_of),
     )
+    return records.abstain_from_training(verdict) if shares.is_undivided else verdict
 
 
 def _measure_model(shares: Shares, split: PhaseSplit, share_of: str) -> float:

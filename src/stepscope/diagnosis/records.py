@@ -12,11 +12,13 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from stepscope import analysis, quantities, schema
 from stepscope.diagnosis.causes.job_facts import JobFacts
 from stepscope.diagnosis.shares.shares import Shares
+from stepscope.diagnosis.verdict import Verdict
 from stepscope.quantities import count, count_of, duration, number, percent
 from stepscope.run import EXCLUDING, Doubt, Run, has_ended, process_names, read_memory_censuses
 
@@ -308,3 +310,20 @@ def explain_inferred_steps(run: Run) -> list[str]:
         f"The steps are inferred: each call of {calls.name_of(0)} ends one, because it returns the "
         "largest state. stepscope.steps(loader) marks them."
     ]
+
+
+def abstain_from_training(verdict: Verdict) -> Verdict:
+    """Name the Python of a loop that is only marked, without a verdict on it: it may be the
+    training itself."""
+    if verdict.cause != "python_overhead":
+        return verdict
+    return msgspec.structs.replace(
+        verdict,
+        suspect="insufficient_evidence",
+        cause="insufficient_evidence",
+        share_ratio=0.0,
+        confidence_ratio=0.0,
+        fixes=[fix for fix in verdict.fixes if fix.prediction is not None],
+        headline="No verdict: only marks of the steps were recorded, so the training itself is not "
+        f"told from other work; {verdict.evidence[1].text}",
+    )
