@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 
 from stepscope.capture import marks
 from stepscope.capture.guard import Probe
@@ -78,8 +77,10 @@ def install_after_imports() -> None:
 def _follow_marks() -> None:
     """Load `progress` at the first mark of a step, if no adapter has: it listens to marks."""
     if _PROGRESS not in sys.modules:
-        with suppress(OSError):  # a process without descriptors is not recorded anyway
+        try:
             import stepscope.capture.frameworks.progress  # noqa: F401
+        except OSError:  # a process without descriptors is not recorded anyway
+            pass
 
 
 def find_other_adapters() -> dict[str, str]:
