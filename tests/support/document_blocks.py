@@ -18,7 +18,9 @@ NEEDS = "# needs "
 """Start of the first line of a block that a test cannot run."""
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.S)
 _PROMPT = "$ "
-_FIGURE = re.compile(r"<?-?\d[\d,]*(?:\.\d+)?(?: ?(?:%|[nµm]?s|min|h|[KMG]iB|[KMG]B|bytes))?(?!\w)")
+_FIGURE = re.compile(
+    r"<?-?\d[\d,]*(?:\.\d+)?(?: ?(?:%|[nµm]?s|min|h|[KMG]iB|[KMG]B|bytes|x\b))?(?!\w)"
+)
 _FOLDER = re.compile(r"(?<![\w.])/\S*/")
 _BAR = re.compile(r"[█▓▒░▚▖·]+")
 
@@ -101,9 +103,10 @@ def is_complete(command: str) -> bool:
 
 
 def mask(text: str) -> str:
-    """Replace figures, with their units, bars and folders; make all white space one space."""
+    """Replace figures, with their units, bars and folders; make all white space one space, and none
+    after a path too long for a line."""
     figures = _FIGURE.sub("#", _BAR.sub("=", _FOLDER.sub("/", text)))
-    return re.sub(r"#( #)+", "#", " ".join(figures.split()))
+    return re.sub(r"#( #)+", "#", " ".join(figures.split())).replace(") :", "):")
 
 
 def find_missing_line(expected: list[str], printed: str) -> str | None:
