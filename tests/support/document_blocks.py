@@ -19,7 +19,7 @@ NEEDS = "# needs "
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.S)
 _PROMPT = "$ "
 _FIGURE = re.compile(
-    r"<?-?\d[\d,]*(?:\.\d+)?(?: ?(?:%|[nµm]?s|min|h|[KMG]iB|[KMG]B|bytes|x\b))?(?!\w)"
+    r"<?-?\d[\d,]*(?:\.\d+)?(?: ?(?:%|[nµm]?s|min|h|[KMG]iB|[KMG]B|bytes|x))?(?!\w)"
 )
 _FOLDER = re.compile(r"(?<![\w.])/\S*/")
 _BAR = re.compile(r"[█▓▒░▚▖·]+")

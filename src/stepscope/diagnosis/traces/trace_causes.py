@@ -259,11 +259,10 @@ def _describe_copies_out(inputs: TraceInputs) -> list[Evidence]:
 def _describe_long_calls(inputs: TraceInputs) -> list[Evidence]:
     time_ns = inputs.mean_ns("long_call")
     divided = inputs.choose("long_call")
-    calls = trace_details.list_long_calls(divided, divided.activity.long_calls)
-    names = ", ".join(f"{name} {duration(ns)}" for name, ns in calls)
+    calls = trace_details.name_long_calls(divided, divided.activity.long_calls)
     text = (
         f"Runtime calls that take more than {duration(analysis.LONG_CALL_NS)} each leave the "
-        f"device without work for {duration(time_ns)} per step: {names}."
+        f"device without work for {duration(time_ns)} per step: {calls}."
     )
     return [make_evidence(text, time_ns, "ns", "launches")]
 

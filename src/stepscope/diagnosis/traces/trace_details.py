@@ -264,12 +264,15 @@ def count_allocations(divided: run.DividedTrace) -> float:
     )
 
 
-def list_long_calls(
-    divided: run.DividedTrace, part: intervals.Intervals
-) -> list[tuple[str, float]]:
-    """List the names of runtime calls of `LONG_CALL_NS` and the nanoseconds per step that they are
-    in a part of the activity without work of the device, longest first, at most
-    `MAX_NAMED_FUNCTIONS`."""
+def name_long_calls(divided: run.DividedTrace, part: intervals.Intervals, suffix: str = "") -> str:
+    """Name the runtime calls of `LONG_CALL_NS` with the time per step that they are in a part of
+    the activity without work of the device: the longest `MAX_NAMED_FUNCTIONS`; '' without any.
+
+    Args:
+        divided: a trace.
+        part: intervals of its activity.
+        suffix: text after each time.
+    """
     calls = divided.trace.columns(
         "runtime_calls",
         ("name", *analysis.TIME_COLUMNS),
@@ -285,7 +288,11 @@ def list_long_calls(
     ):
         totals[calls["name"].values[code]] += time_ns
     count = len(divided.steps.names)
-    return [(name, ns / count) for name, ns in totals.most_common(MAX_NAMED_FUNCTIONS) if ns]
+    return ", ".join(
+        f"{name} {quantities.duration(ns / count)}{suffix}"
+        for name, ns in totals.most_common(MAX_NAMED_FUNCTIONS)
+        if ns
+    )
 
 
 def count_compilations(divided: run.DividedTrace) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepscope import intervals, schema
 from stepscope.diagnosis import verdict
-from stepscope.diagnosis.traces.trace_details import list_long_calls
+from stepscope.diagnosis.traces.trace_details import name_long_calls
 from stepscope.diagnosis.traces.trace_shares import TraceShares
 from stepscope.quantities import count_of, duration, percent
 from stepscope.run import (
@@ -186,9 +186,8 @@ def find_obstacle(traces: Sequence[DividedTrace], shares: TraceShares) -> str | 
 
 def _name_blocked_calls(traces: Sequence[DividedTrace]) -> str:
     first = max(traces, key=lambda one: int(one.part_ns["blocked"].sum()))
-    calls = list_long_calls(first, first.activity.blocked)
-    text = ", ".join(f"{name} {duration(time_ns)} per step" for name, time_ns in calls)
-    return f" ({text})" if text else ""
+    calls = name_long_calls(first, first.activity.blocked, " per step")
+    return f" ({calls})" if calls else ""
 
 
 def _find_start_up(traces: Sequence[DividedTrace], shares: TraceShares) -> str | None:
@@ -198,11 +197,10 @@ def _find_start_up(traces: Sequence[DividedTrace], shares: TraceShares) -> str |
     if share < MIN_START_RATIO or any(len(one.steps.names) > 1 for one in traces):
         return None
     first = max(traces, key=lambda one: int(one.part_ns["long_call"].sum()))
-    calls = list_long_calls(first, first.activity.long_calls)
-    text = ", ".join(f"{name} {duration(time_ns)}" for name, time_ns in calls)
+    calls = name_long_calls(first, first.activity.long_calls)
     return (
         f"runtime calls that take long at their first use have {percent(share)} of the only step "
-        f"({text}): it is start-up; record later steps"
+        f"({calls}): it is start-up; record later steps"
     )
 
 

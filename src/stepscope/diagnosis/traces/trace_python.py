@@ -61,7 +61,7 @@ class Site(NamedTuple):
 
     name: str
     is_function: bool
-    """True for a Python function of another tracer."""
+    """True for a Python function, False for a range."""
     time_ns: int
     """Time in all steps, without that of sites inside it."""
 
