@@ -243,6 +243,8 @@ from .host_memory import (
     ProcessGrowth as ProcessGrowth,
 )
 from .input_pipeline.batches import (
+    MAX_LEAD_NS as MAX_LEAD_NS,
+    MAX_WEIGHT_PERIODS as MAX_WEIGHT_PERIODS,
     MIN_SAMPLES as MIN_SAMPLES,
     BatchCreation as BatchCreation,
     DataWait as DataWait,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,23 +12,18 @@ import numpy as np
 import pytest
 
 from stepscope.analysis.steps import phases
-from stepscope.comparison import get_summary
-from stepscope.diagnosis import Verdict, diagnose
-from stepscope.run import Run, open_run as open_run_model, recall
-from stepscope.run.job import results
-from stepscope.run.model import run as run_module, tables
+from stepscope.run import Run
+from stepscope.run.model import process_tables, tables
 from stepscope.run.model.metrics import NodeMetrics
-from stepscope.run.model.tables import SizedCache, load_spans, read_spans
+from stepscope.run.model.process_tables import SizedCache
+from stepscope.run.model.tables import load_spans, read_spans
 from stepscope.run.model.traces import Trace, reading_ahead, release_columns
-from stepscope.schema import IntervalChange, JobState
-from stepscope.server.tasks import PREPARED_VIEWS, prepare
-from stepscope.server.worker import OpenRuns
+from stepscope.schema import IntervalChange
 from stepscope.store import DictColumn, RunReader, open_run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS
 from tests.support.drawn_trace import Event, distributed, training
 from tests.support.imported_runs import import_into
-from tests.support.past_files import written_before
 
 STEP = "wait 20 | forward 30 | backward 60 | optimizer 10"
 
@@ -46,71 +40,6 @@ def run(tmp_path: Path) -> RunBuilder:
     return run
 
 
-class Remembered:
-    """A verdict that is recalled again and again, each time of the run as it is now."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.made_count = written_before(path), 0
-
-    def __call__(self) -> Verdict:
-        run = open_run_model(self.path)
-
-        def make() -> Verdict:
-            self.made_count += 1
-            return diagnose(run)
-
-        return recall(run, "verdict", Verdict, make)
-
-
-def test_a_verdict_is_made_once(run: RunBuilder) -> None:
-    look = Remembered(run.write())
-    assert look() == look() == diagnose(open_run_model(look.path))
-    assert look.made_count == 1
-    document = look.path / "results" / "verdict.json"
-    for content in (b"", b"{}", document.read_bytes()[:-9], b"\xff"):
-        document.write_bytes(content)
-        assert look() == look()
-    assert look.made_count == 5, "a damaged file is replaced"
-
-
-@pytest.mark.parametrize("change", ["segment", "document", "corruption", "version", "switch"])
-def test_a_verdict_of_another_state_is_made_again(
-    run: RunBuilder, change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = run.write()
-    look = Remembered(path)
-    before = look()
-    segment, *_ = sorted((path / "tables" / "spans").rglob("*.parquet"))
-    match change:
-        case "segment":
-            (segment.parent / "00000009-00000009.parquet").write_bytes(segment.read_bytes())
-        case "document":
-            (path / "nodes" / "n0" / "status.json").touch()
-        case "corruption":
-            segment.write_bytes(bytes(segment.stat().st_size))
-            assert look().suspect == "insufficient_evidence" != before.suspect
-        case "version":
-            monkeypatch.setattr(results, "RESULTS_MAKER", "2")
-        case _:
-            monkeypatch.setenv(results.SWITCH, "0")
-    look()
-    assert look.made_count == (3 if change == "corruption" else 2), "damage is never stored"
-
-
-def test_verdicts_are_stored_of_runs_that_have_ended(run: RunBuilder, tmp_path: Path) -> None:
-    running = Remembered(run.status(JobState.IN_PROGRESS).write())
-    assert running() == running()
-    assert running.made_count == 2
-    run.path = tmp_path / "ended"
-    ended = Remembered(run.status(JobState.COMPLETED).write())
-    (ended.path / "results").touch()  # nothing can be written into it
-    assert ended() == ended()
-    assert ended.made_count == 2
-    (ended.path / "results").unlink()
-    assert ended() == ended()
-    assert ended.made_count == 3
-
-
 def test_memory_of_large_reads_is_released(
     run: RunBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,48 +53,6 @@ def test_memory_of_large_reads_is_released(
         for name in names:
             starts = [np.concatenate(list(rows[name]["start_ns"])) for rows in (before, after)]
             assert np.array_equal(*starts)
-
-
-def test_a_run_that_was_opened_before_its_job_ended_stores_nothing(run: RunBuilder) -> None:
-    path = run.status(JobState.COMPLETED).write()
-    opened = open_run_model(path)
-    (path / "run.json").touch()  # as the last files of a job are written then
-    assert recall(opened, "verdict", Verdict, lambda: diagnose(opened))
-    assert not (path / "results").exists()
-    look = Remembered(path)
-    assert look() == look()
-    assert look.made_count == 1
-
-
-def test_the_views_of_a_run_that_is_opened_are_stored(
-    run: RunBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(results, "MIN_STORED_BYTES", 0)
-    path = run.status(JobState.COMPLETED).write()
-    names = {name for name, view in VIEWS.items() if not view.needs}
-    written_before(path)
-    get_summary(open_run_model(path))
-    assert {file.stem for file in (path / "results").iterdir()} == {"summary", "verdict"}
-    opened = OpenRuns()
-    numbers = itertools.count()
-    while not prepare(opened, location=str(path), revision=1, number=next(numbers)):
-        pass
-    assert next(numbers) == len(PREPARED_VIEWS)
-    assert set(PREPARED_VIEWS) <= {file.stem for file in (path / "results").iterdir()}
-    stored = {name: VIEWS[name](open_run_model(path)) for name in names}
-    assert names <= {file.stem for file in (path / "results").iterdir()}
-    for name in names:
-        assert encode(VIEWS[name](open_run_model(path))) == encode(stored[name]), name
-    monkeypatch.setenv("STEPSCOPE_STORED_RESULTS", "0")
-    opened = OpenRuns()
-    assert prepare(opened, location=str(path), revision=1, number=0)
-    for name in PREPARED_VIEWS:
-        assert encode(VIEWS[name](opened.open(str(path), 1))) == encode(stored[name]), name
-        opened.release_memory()
-
-
-def encode(payload: msgspec.Struct) -> bytes:
-    return msgspec.json.encode(payload)
 
 
 def test_they_are_those_of_the_table(run: RunBuilder) -> None:
@@ -211,7 +98,7 @@ def test_spans_that_memory_cannot_hold_are_read_again(
 ) -> None:
     reader = open_run(run.write())
     first, second = (rank.spans for rank in Run(reader).ranks)
-    monkeypatch.setattr(run_module, "MAX_CACHED_SPANS", len(first) + len(second) - 1)
+    monkeypatch.setattr(process_tables, "MAX_CACHED_SPANS", len(first) + len(second) - 1)
     earlier, last = Run(reader).ranks
     assert last.spans is last.spans
     again = earlier.spans
@@ -230,12 +117,12 @@ def test_spans_of_a_node_are_read_at_once_if_memory_can_hold_them(
         reads.append(processes)
         return load_spans(reader, processes, *args, **options)
 
-    monkeypatch.setattr(run_module, "load_spans", read)
+    monkeypatch.setattr(process_tables, "load_spans", read)
     together = Run(reader)
     spans = [rank.spans for rank in together.ranks]
     names = [process.process for process in together.processes if process.role == "main"]
     assert reads == [names]
-    monkeypatch.setattr(run_module, "MAX_CACHED_SPANS", max(map(len, spans)))
+    monkeypatch.setattr(process_tables, "MAX_CACHED_SPANS", max(map(len, spans)))
     for rank, expected in zip(Run(reader).ranks, spans, strict=True):
         assert rank.spans.start.tolist() == expected.start.tolist()
         assert rank.spans.end.tolist() == expected.end.tolist()
@@ -272,6 +159,52 @@ def test_spans_of_a_long_run_are_read_in_ranges_of_time(
     assert parts.steps.wall_ns.tolist() == at_once.steps.wall_ns.tolist()
     for phase, times in parts.steps.phase_ns.items():
         assert times.tolist() == at_once.steps.phase_ns[phase].tolist(), phase
+
+
+def test_a_range_of_a_long_run_is_read_without_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spans, stack samples and delays of a range are those of the whole run, whose masks would take
+    longer; an unfinished span still lasts until the end of the run."""
+    builder = RunBuilder(tmp_path / "run", sampling_ms=5, code={"decode": "Scenes.load"})
+    rank = builder.rank(workers=0)
+    rank.draw("forward:Net=8 3 ( communication 1 ) | checkpoint ?")
+    fetch = "wait=-1 30 ( fetch 30 ( samples ( do:decode 20 ) | collate 5 ) )"
+    rank.draw(f"{fetch} | forward 30 | backward 30 | optimizer 10", 30)
+    delayed = rank.thread()
+    for _ in range(30):
+        delayed.draw("run_queue=1500000 2.5").pause(97.5)  # until a sample
+    rank.fact("stack_sampler", period_ns=5_000_000, counts_delays=True)
+    reader = open_run(builder.write())
+    long_run = Run(reader)
+    (trainer,) = long_run.ranks
+    samples = long_run.stack_samples(trainer.process)
+    assert len(samples) > 50
+    assert np.count_nonzero(samples.weight_ns < samples.weight_ns.max()) >= 29
+    starts = trainer.steps.start.tolist()
+    for first, last in [(3, 7), (0, 29), (12, 13)]:
+        of_cached = long_run.between(starts[first], starts[last] + 40_000_000)
+        (expected,) = of_cached.ranks
+        columns = [getattr(expected.spans, c).tolist() for c in ("start", "end", "unfinished")]
+        figures = msgspec.json.encode([expected.making, expected.waiting])
+        delays = expected.core_delays
+        with monkeypatch.context() as patch:
+            patch.setattr(process_tables, "MAX_CACHED_SPANS", 0)
+            read = Run(reader).between(*of_cached.period)
+            (alone,) = read.ranks
+            read_columns = [
+                getattr(alone.spans, c).tolist() for c in ("start", "end", "unfinished")
+            ]
+            assert read_columns == columns
+            assert msgspec.json.encode([alone.making, alone.waiting]) == figures
+            assert alone.core_delays == delays
+        near = read.stack_samples(trainer.process)
+        inside = of_cached.period.contains(samples.t_ns)
+        assert near.t_ns.tolist() == samples.t_ns[inside].tolist()
+        assert near.weight_ns.tolist() == samples.weight_ns[inside].tolist()
+        assert [near.stacks[code] for code in near.stack] == [
+            samples.stacks[code] for code in samples.stack[inside]
+        ]
 
 
 def test_workers_belong_to_the_process_of_their_own_node(tmp_path: Path) -> None:

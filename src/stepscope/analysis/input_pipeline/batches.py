@@ -321,7 +321,7 @@ def _measure_work(fetcher: Fetcher, steps: Steps) -> _FetcherWork | None:
     """Measure the work of a fetcher; None without training batches."""
     spans, delays = fetcher.spans, fetcher.delays
     first, last = int(steps.start[0]), int(steps.end[-1])
-    trains = (spans.start >= first - _LEAD_NS) & (spans.start < last)
+    trains = (spans.start >= first - MAX_LEAD_NS) & (spans.start < last)
     trains &= ~intervals.contains(steps.evaluation, spans.start)
     fetches = spans.take(trains & spans.is_kind("fetch"))
     if not len(fetches):
@@ -410,7 +410,7 @@ def _measure_stages(
 _StageTimes = dict[tuple[code_stages.Stage, str, bool], int]
 """Nanoseconds by stage, label, and whether the collate function was running."""
 
-_LEAD_NS = 60_000_000_000
+MAX_LEAD_NS = 60_000_000_000
 """Workers create the first batches before the first step starts: look back this far."""
 
 

@@ -20,7 +20,8 @@ from stepscope.run.job.checkpoints import LoadedState, read_loaded_states
 from stepscope.run.job.lanes import JobProcesses, Lane
 from stepscope.run.job.times import find_recording_end, has_ended, job_borders
 from stepscope.run.model.process_names import process_names
-from stepscope.run.model.run import IDLE_GPU_RATIO, STEP_KINDS, Run
+from stepscope.run.model.process_tables import STEP_KINDS
+from stepscope.run.model.run import IDLE_GPU_RATIO, Run
 from stepscope.run.model.tables import (
     LARGE_READ,
     NO_SPANS,

@@ -11,31 +11,19 @@ from typing import Any, TypeVar
 import numpy as np
 
 from stepscope import analysis, errors, intervals, quantities, schema, store
-from stepscope.analysis import PHASE_OF_KIND, STEP_SOURCES
+from stepscope.analysis import STEP_SOURCES
 from stepscope.run.model.clock import ALWAYS, Period, RunClock, WatchedSteps, clock_of, windows_of
 from stepscope.run.model.engine import Engine, StepTable, find_step_tables, split_by_node
 from stepscope.run.model.metrics import NodeMetrics
 from stepscope.run.model.operator_threads import waits_for_threads
-from stepscope.run.model.tables import (
-    NO_SPANS,
-    SizedCache,
-    count_spans,
-    find_processes,
-    load_spans,
-    profile_window,
-    read_stack_samples,
-)
+from stepscope.run.model.process_tables import MAX_CACHED_SPANS, ProcessTables, SizedCache
+from stepscope.run.model.tables import find_processes, profile_window
 from stepscope.run.model.traces import Trace, load_traces
 
-STEP_KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "device")
 IDLE_GPU_RATIO = 0.05
 """A GPU that is busy for a smaller share of the time is not used by the job."""
-MAX_CACHED_SPANS = 4_000_000
-"""Limit of spans in memory; one takes 13 bytes."""
 MAX_CACHED_STEPS = 1_000_000
 """Limit of unpacked steps in memory; one takes about 130 bytes."""
-MAX_CACHED_SAMPLES = 1_000_000
-"""Limit of stack samples in memory, and of times without a core; one takes about forty bytes."""
 FETCH_KINDS = ("fetch", "samples", "collate", "transform", "data_wait")
 Derived = TypeVar("Derived")
 
@@ -54,6 +42,11 @@ class Rank:
     def steps(self) -> analysis.Steps:
         """Steps of the process."""
         return self.run.unpack_steps(self)
+
+    @property
+    def extent(self) -> Period:
+        """Time from the start of the first step to the end of the last one."""
+        return Period(int(self.steps.start[0]), int(self.steps.end[-1]))
 
     @property
     def spans(self) -> analysis.Spans:
@@ -93,7 +86,7 @@ class Rank:
         metrics = self.run.metrics.get(self.process.node)
         if metrics is None or not len(self.steps):
             return 0.0
-        during = metrics.between(int(self.steps.start[0]), int(self.steps.end[-1]))
+        during = metrics.between(*self.extent)
         return during.mean("process_waiting_threads", str(self.process.pid)) or 0.0
 
     @cached_property
@@ -185,10 +178,9 @@ class Run:
         self.whole_run = whole_run or self
         self.period = period
         self.engine: Engine = engine or Engine()
-        self._span_cache = SizedCache[analysis.Spans](MAX_CACHED_SPANS)
+        self._tables: ProcessTables = whole_run._tables if whole_run else ProcessTables(reader)
         self._step_cache = SizedCache[analysis.Steps](MAX_CACHED_STEPS)
-        self._delay_cache = SizedCache[analysis.Spans](MAX_CACHED_SAMPLES)
-        self._sample_cache = SizedCache[analysis.StackSamples](MAX_CACHED_SAMPLES)
+        self._step_spans = SizedCache[analysis.Spans](MAX_CACHED_SPANS)
         self._derived: dict[Callable[[Run], Any], Any] = {}
 
     @property
@@ -366,7 +358,7 @@ class Run:
         metrics = self.metrics.get(first.process.node)
         if metrics is None:
             return None
-        return metrics.between(int(first.steps.start[0]), int(first.steps.end[-1]))
+        return metrics.between(*first.extent)
 
     @cached_property
     def contention(self) -> analysis.Contention | None:
@@ -422,45 +414,40 @@ class Run:
     def step_spans(self, process: schema.ProcessInfo) -> analysis.Spans:
         """Return the spans by which steps are found; of a range those that reach into its steps."""
         if self.is_whole:
-            return self._read_step_spans(process)
-        spans = self.whole_run.step_spans(process)
-        rank = next((r for r in self.all_ranks if r.process.process == process.process), None)
-        if rank is None:
-            return spans.take(self.period.contains(spans.start))
-        return spans.take((spans.start < rank.steps.end[-1]) & (spans.end > rank.steps.start[0]))
+            return self._tables.step_spans(process)
+        return self._step_spans.get(process.process, partial(self._select_step_spans, process))
 
-    def _read_step_spans(self, process: schema.ProcessInfo) -> analysis.Spans:
-        """Read the spans by which steps are found. Those of a long job of many ranks exceed memory:
-        the least recently used are dropped and read again on demand."""
-        return self._span_cache.get(process.process, lambda: self._spans(process, STEP_KINDS))
+    def _select_step_spans(self, process: schema.ProcessInfo) -> analysis.Spans:
+        rank = next((r for r in self.all_ranks if r.process.process == process.process), None)
+        near = self.period if rank is None else rank.extent
+        spans = self._tables.step_spans_near(process, near)
+        return spans.take(self.period.contains(spans.start)) if rank is None else spans
 
     def cache_step_spans(self, processes: Sequence[schema.ProcessInfo]) -> None:
-        """Read the spans by which steps are found, of processes of one node: in one query if they
-        fit into the cache."""
-        missing = [process for process in processes if process.process not in self._span_cache]
-        if len(missing) < 2 or count_spans(self.reader, missing[0].node) > MAX_CACHED_SPANS:
-            return
-        names = [process.process for process in missing]
-        spans = load_spans(self.reader, names, STEP_KINDS, node=missing[0].node)
-        for name in names:
-            self._span_cache.get(name, partial(spans.pop, name, NO_SPANS))
+        """Read the spans by which steps are found, of processes of one node, together."""
+        self._tables.cache_step_spans(processes)
 
     def fetchers_of(self, process: schema.ProcessInfo) -> Iterator[analysis.Fetcher]:
         """Yield the processes that create batches for one training process, itself included.
 
         Of a range the batches that were started in it, with all their spans and samples.
         """
+        near = ALWAYS
+        if not self.is_whole:
+            extent = next(r.extent for r in self.all_ranks if r.process.process == process.process)
+            near = Period(extent.start_ns - analysis.MAX_LEAD_NS, extent.end_ns)
         candidates = [process, *self.workers_of(process)]
         for candidate in [p for p in candidates if p.process in self._fetching]:
-            spans = self._spans(candidate, FETCH_KINDS)
+            spans = self._tables.spans(candidate, FETCH_KINDS, near)
+            ending = Period(near.start_ns, max(near.end_ns, int(spans.end.max(initial=0)) + 1))
             thinned = candidate.facts_of(schema.ThinnedFact)
             yield analysis.Fetcher(
                 process=candidate.process,
                 worker=candidate is not process,
                 spans=spans.take(~spans.is_kind("fetch") | self.period.contains(spans.start)),
-                samples=self.whole_run.stack_samples(candidate),
+                samples=self._tables.samples(candidate, ending),
                 detailed_every=max((fact.detailed_every for fact in thinned), default=1),
-                delays=self.whole_run.core_delays(candidate),
+                delays=self._tables.delays(candidate, ending),
             )
 
     @cached_property
@@ -470,29 +457,17 @@ class Run:
 
     def core_delays(self, process: schema.ProcessInfo) -> analysis.Spans | None:
         """Return the times without a core of the sampled thread; None where not recorded."""
-        if not any(sampler.counts_delays for sampler in process.facts_of(schema.StackSamplerFact)):
-            return None
-        read = partial(self._spans, process, ("run_queue",))
-        delays = self.whole_run._delay_cache.get(process.process, read)
-        return delays if self.is_whole else delays.take(self.period.contains(delays.start))
+        delays = self._tables.delays(process, self.period)
+        if delays is None or self.is_whole:
+            return delays
+        return delays.take(self.period.contains(delays.start))
 
     def stack_samples(self, process: schema.ProcessInfo) -> analysis.StackSamples:
         """Read the stack samples of one process in the range, weighted by the time in which the
         thread did not wait for a core. Those of its start are not among them."""
-        read = partial(self._read_stack_samples, process)
-        if self.is_whole:
-            return self._sample_cache.get(process.process, read)
-        return (samples := read()).take(self.period.contains(samples.t_ns))
-
-    def _read_stack_samples(self, process: schema.ProcessInfo) -> analysis.StackSamples:
-        samples, delays = read_stack_samples(self.reader, process), self.core_delays(process)
-        return samples if delays is None else samples.without_delays(delays)
+        return self._tables.samples(process, self.period)
 
     def window_of(self, process: schema.ProcessInfo) -> Trace | None:
         """Return the first profiler window of a process, in the range or not; None without one."""
         windows = [trace for trace in self.whole_run.traces if trace.process == process.process]
         return min(windows, key=lambda trace: trace.start_ns, default=None)
-
-    def _spans(self, process: schema.ProcessInfo, kinds: tuple[str, ...]) -> analysis.Spans:
-        name = process.process
-        return load_spans(self.reader, [name], kinds, node=process.node).get(name, NO_SPANS)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Sequence, Sized
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -223,48 +222,79 @@ def count_spans(reader: store.RunReader, node: str, condition: str = "true") -> 
 
 
 def load_spans(
-    reader: store.RunReader, processes: Sequence[str], kinds: Sequence[str], *, node: str
+    reader: store.RunReader,
+    processes: Sequence[str],
+    kinds: Sequence[str],
+    *,
+    node: str,
+    period: Period = ALWAYS,
 ) -> dict[str, Spans]:
-    """Load all spans of some kinds of processes of a node; processes without any are omitted.
+    """Load all spans of some kinds of processes of a node that reach into a range of time;
+    processes without any are omitted.
 
     Those of a long run are loaded in ranges of time: one query takes several times the memory of
     its result.
     """
+    of_processes = f"process IN ({_listed(processes)}) AND kind IN ({_listed(kinds)})"
+    reaching = _reaching_into(period)
     count = count_spans(reader, node)
     if count > LARGE_READ:
-        selection = f"process IN ({_listed(processes)}) AND kind IN ({_listed(kinds)})"
-        count = count_spans(reader, node, selection)
-    if count <= LARGE_READ:
-        rows_by_process = read_spans(reader, processes, kinds, node=node)
-        return {process: spans_of(rows) for process, rows in rows_by_process.items()}
-    extent = reader.times("spans")[node]["start_ns"]
-    borders = np.linspace(*extent, 2 + count // LARGE_READ).astype(np.int64)[1:-1].tolist()
+        count = count_spans(reader, node, f"{of_processes} AND {reaching}")
+    borders: list[int] = []
+    if count > LARGE_READ:
+        first, last = reader.times("spans")[node]["start_ns"]
+        extent = max(first, period.start_ns), min(last, period.end_ns)
+        borders = np.linspace(*extent, 2 + count // LARGE_READ).astype(np.int64)[1:-1].tolist()
     parts: dict[str, list[Spans]] = {}
-    for period in map(Period, [ALWAYS.start_ns, *borders], [*borders, ALWAYS.end_ns]):
+    for part in map(Period, [ALWAYS.start_ns, *borders], [*borders, period.end_ns]):
         rows_by_process = read_spans(
             reader,
             processes,
             kinds,
-            condition=period.condition("start_ns"),
-            within=period,
+            condition=f"{part.condition('start_ns')} AND {reaching}",
+            within=part,
             node=node,
         )
         for process, rows in rows_by_process.items():
             parts.setdefault(process, []).append(spans_of(rows, last_ns=_NEVER))
-    reader.release_memory()
-    return {process: _join_parts(parts.pop(process)) for process in list(parts)}
+    if borders:
+        reader.release_memory()
+    spans = {process: _join_parts(parts.pop(process)) for process in list(parts)}
+    for process, joined in spans.items():
+        if any(group.unfinished for group in joined.groups):
+            last_ns = None if period == ALWAYS else _find_last(reader, process, kinds)
+            spans[process] = _end_with_last(joined, last_ns)
+    return spans
+
+
+def _reaching_into(period: Period) -> str:
+    """Build the condition of the spans that reach into a range of time."""
+    start_ns, end_ns = period
+    return f"start_ns < {end_ns} AND (end_ns > {start_ns} OR end_ns IS NULL)"
+
+
+def _find_last(reader: store.RunReader, process: str, kinds: Sequence[str]) -> int:
+    """Find the end of the last span of some kinds of a process."""
+    query = (
+        "SELECT max(coalesce(end_ns, start_ns)) AS last_ns FROM spans "  # noqa: S608 - quoted literals
+        f"WHERE process = {store.literal(process)} AND kind IN ({_listed(kinds)})"
+    )
+    return int(reader.sql(query)["last_ns"][0])
 
 
 def _join_parts(parts: list[Spans]) -> Spans:
-    """Join the spans of ranges of time, of which the unfinished ones end with the last one. The
-    list is empty afterwards."""
-    spans = Spans.join(parts.pop(0) for _ in range(len(parts)))
-    if any(group.unfinished for group in spans.groups):
-        unfinished = spans.unfinished
+    """Join the spans of ranges of time. The list is empty afterwards."""
+    return Spans.join(parts.pop(0) for _ in range(len(parts)))
+
+
+def _end_with_last(spans: Spans, last_ns: int | None) -> Spans:
+    """Let unfinished spans end at a time, by default with the last of the spans."""
+    unfinished = spans.unfinished
+    if last_ns is None:
         last_ns = max(spans.start[-1], spans.end[~unfinished].max(initial=0))
-        spans.length[unfinished] = last_ns - spans.start[unfinished]
-        spans = replace(spans, length=analysis.narrow(spans.length))
-    return spans
+    length = spans.duration
+    length[unfinished] = last_ns - spans.start[unfinished]
+    return replace(spans, length=analysis.narrow(length))
 
 
 def sampling_period_ns(process: schema.ProcessInfo) -> int | None:
@@ -285,21 +315,27 @@ def of_thread(thread: int | None) -> str:
 
 
 def read_stack_samples(
-    reader: store.RunReader, process: schema.ProcessInfo, condition: str = OF_STEP_SAMPLER
+    reader: store.RunReader,
+    process: schema.ProcessInfo,
+    condition: str = OF_STEP_SAMPLER,
+    period: Period = ALWAYS,
 ) -> analysis.StackSamples:
-    """Read the stack samples of one process; by default those of its sampler of steps, or of work
-    for the job."""
+    """Read the stack samples of one process in a range of time; by default those of its sampler of
+    steps, or of work for the job."""
+    sampling_ns = sampling_period_ns(process) or 0
+    # The weight of a sample depends on the one before it.
+    near = Period(period.start_ns - analysis.MAX_WEIGHT_PERIODS * sampling_ns, period.end_ns)
     rows = reader.table(
         "stacks",
         columns=["t_ns", "stack", "user_line"],
-        condition=f"process = ? AND ({condition})",
+        condition=f"process = ? AND ({condition}) AND {near.condition('t_ns')}",
         parameters=(process.process,),
         order_by="t_ns",
         encoded=("stack",),
     )
-    return analysis.StackSamples(
+    samples = analysis.StackSamples(
         t_ns=rows["t_ns"],
-        weight_ns=analysis.weigh_samples(rows["t_ns"], sampling_period_ns(process) or 0),
+        weight_ns=analysis.weigh_samples(rows["t_ns"], sampling_ns),
         stack=rows["stack"].codes,
         stacks=[value or "" for value in rows["stack"].values],
         user_line=rows["user_line"],
@@ -317,6 +353,7 @@ def read_stack_samples(
             if function.line
         },
     )
+    return samples if period == ALWAYS else samples.take(period.contains(samples.t_ns))
 
 
 def find_stack_samples(
@@ -371,34 +408,3 @@ def profile_window(
         phases,
         step_count=max(1, step_count),
     )
-
-
-ValueT = TypeVar("ValueT", bound=Sized)
-
-
-class SizedCache(Generic[ValueT]):
-    """Values by key. The least recently used are dropped, and made again on demand.
-
-    Args:
-        max_size: limit of the sum of the lengths of the values.
-    """
-
-    def __init__(self, max_size: int) -> None:
-        self._max_size = max_size
-        self._values: OrderedDict[str, ValueT] = OrderedDict()
-        self._size = 0
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._values
-
-    def get(self, key: str, make: Callable[[], ValueT]) -> ValueT:
-        """Return the value of a key, made if it is not in the cache."""
-        if key in self._values:
-            self._values.move_to_end(key)
-            return self._values[key]
-        value = self._values[key] = make()
-        self._size += len(value)
-        while self._size > self._max_size and len(self._values) > 1:
-            _, dropped = self._values.popitem(last=False)
-            self._size -= len(dropped)
-        return value
