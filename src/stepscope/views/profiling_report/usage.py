@@ -74,7 +74,7 @@ class UsageView(schema.Payload, frozen=True, kw_only=True):
 
 def show_usage(run: Run, _options: ViewOptions = DEFAULTS) -> UsageView:
     """Show the job, the use of its nodes, and shares of phases, operators and kernels."""
-    results = get_statistics(run)
+    results = run.derive(get_statistics)
     row = make_job_row(run.reader, run.reader.info.run_id)
     in_progress = row.status == "InProgress"
     job = list(_walk(build_job_section(results, in_progress=in_progress)))

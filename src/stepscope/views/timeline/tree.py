@@ -47,7 +47,7 @@ def timeline(run: Run, options: ViewOptions) -> TimelineView:
     """Build the tree of tracks, with steps and findings."""
     clock = run.clock
     groups, notes = build_groups(run)
-    steps, step_notes = list_steps(run)
+    steps, step_notes = run.whole_run.derive(list_steps)
     notes += step_notes
     names = {trace.trace: trace.name for trace in run.traces}
     shifted = [names[trace] for trace in clock.shift_by_trace_ns]
@@ -98,7 +98,7 @@ def build_groups(run: Run) -> tuple[list[TrackGroup], list[str]]:
         group = _build_trace_group(run, trace, owner, descriptions.get(trace.trace, []))
         if group.tracks or group.groups:
             groups_by_process[owner].append(group)
-    spans = list_span_tracks(run)
+    spans = run.whole_run.derive(list_span_tracks)
     workers_by_pid: dict[int, list[schema.ProcessInfo]] = defaultdict(list)
     main_processes = []
     pids = {(p.node, p.pid) for p in run.processes if p.role != "dataloader_worker"}
