@@ -116,6 +116,20 @@ def find_libraries(package: Path) -> list[NativeLibrary]:
     ]
 
 
+def describe_libraries(package: Path) -> tuple[bool, str]:
+    """Tell whether the libraries that call nothing of Python can be loaded, and what computes: they
+    may not be built, or from another source."""
+    libraries = [
+        library
+        for library in find_libraries(package)
+        if any(b"stepscope_source_digest" in source.read_bytes() for source in library.sources)
+    ]
+    missing = [lib.path.stem.strip("_") for lib in libraries if lib.open() is None]
+    if not missing:
+        return True, "the libraries in C"
+    return False, f"Python, slower: not built from this source: {', '.join(missing)}"
+
+
 def build_libraries(package: Path) -> str | None:
     """Compile the libraries of a package.
 

@@ -133,8 +133,8 @@ def test_an_installed_package_imports_traces(
     checks = json.loads(run(command, "doctor", "--json", codes=(0, 1)))["checks"]
     (detail,) = [check["detail"] for check in checks if check["name"] == "fast import of traces"]
     assert decoder in detail
-    recording = [check["available"] for check in checks if check["name"] == "fast recording"]
-    assert recording == [bool(libraries)]
+    is_fast = {check["available"] for check in checks if check["name"].startswith("fast ")}
+    assert is_fast == {bool(libraries)}
     (tmp_path / "trace.json").write_bytes(trace(*training()))
     run(command, "import", str(tmp_path / "trace.json"), "-o", str(tmp_path / "run"))
     traces = json.loads(run(command, "show", str(tmp_path / "run"), "recordings", "--json"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import stepscope
-from stepscope.native_library import NativeLibrary, find_libraries
+from stepscope.native_library import NativeLibrary, describe_libraries, find_libraries
 
 LIBRARIES = find_libraries(Path(stepscope.__file__).parent)
 CROSS_COMPILER = "aarch64-linux-gnu-gcc"
@@ -26,3 +26,23 @@ def test_each_library_compiles_for_arm(
     path = tmp_path / "arm.so"
     assert library.build(path) is None
     assert struct.unpack_from("<H", path.read_bytes(), ELF_MACHINE_OFFSET) == (AARCH64,)
+
+
+def test_libraries_of_another_source_are_named(tmp_path: Path) -> None:
+    installed = Path(stepscope.__file__).parent
+    assert describe_libraries(installed) == (True, "the libraries in C")
+    package = tmp_path / "package"
+    shutil.copytree(
+        installed,
+        package,
+        ignore=lambda _, names: [
+            name for name in names if Path(name).suffix not in {"", ".c", ".h", ".so"}
+        ],
+    )
+    (source,) = package.rglob("nesting.c")
+    source.write_bytes(source.read_bytes() + b"\n")
+    next(package.rglob("_paths.so")).unlink()
+    assert describe_libraries(package) == (
+        False,
+        "Python, slower: not built from this source: paths, nesting",
+    )

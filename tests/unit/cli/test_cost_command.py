@@ -71,7 +71,7 @@ def test_a_share_says_what_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     shares = " ".join(text.split())
     assert "80% step with its evaluation $0.00400 $28.80" in shares
     assert "55% step $0.000550 $3.96" in shares
-    assert "Evaluate less at a time: if evaluation ran a tenth as often" in shares
+    assert "Evaluate less at a time: if evaluation took a tenth of its time" in shares
 
 
 def test_json(path: str) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from stepscope import importers, job_environment, monitor, quantities
+from stepscope import importers, job_environment, monitor, native_library, quantities
 from stepscope.capture.kineto_daemon import make_directory
 from stepscope.cli.job import places
 from stepscope.cli.job.interpreter import examine_interpreter
@@ -468,24 +468,24 @@ def _windows() -> Check:
 
 
 def _memory(total: int | None, limit: int | None) -> Check:
-    detail = memory(total) + (
-        f", limited to {memory(limit)} by the cgroup" if limit is not None else ""
-    )
-    return Check(name="memory", available=True, detail=detail)
+    limited = "" if limit is None else f", limited to {memory(limit)} by the cgroup"
+    return Check(name="memory", available=True, detail=memory(total) + limited)
 
 
 def _stacks_from_outside() -> Check:
     reason = explain_missing_stacks()
-    detail = "sampled by py-spy" if reason is None else reason
+    detail = reason or "sampled by py-spy"
     return Check(name="stacks with attach", available=reason is None, detail=detail)
 
 
 def _compiled() -> list[Check]:
     available, decoder = importers.trace_decoder()
     recorder = "the library in C" if native else "Python, at two to four times the cost of C"
+    are_built, by = native_library.describe_libraries(Path(job_environment.__file__).parent)
     return [
         Check(name="fast recording", available=native is not None, detail=f"by {recorder}"),
         Check(name="fast import of traces", available=available, detail=f"decoded {decoder}"),
+        Check(name="fast analyses", available=are_built, detail=f"by {by}"),
     ]
 
 

@@ -438,7 +438,7 @@ _CHANGES: Mapping[str, str] = {
     "job_profiler": "the job did not profile itself",
     "small_batch": "each batch was twice as large, for the same number of samples",
     "memory_leak": "steps stayed as fast as the first ones",
-    "evaluation": "evaluation ran a tenth as often, its time spread over the steps",
+    "evaluation": "evaluation took a tenth of its time, spread over the steps",
     "gradient_accumulation": "gradients were exchanged once per step",
 }
 """Conditions that a change brings about."""
