@@ -269,6 +269,8 @@ def load_spans(
 
 def _reaching_into(period: Period) -> str:
     """Build the condition of the spans that reach into a range of time."""
+    if period == ALWAYS:
+        return "true"
     start_ns, end_ns = period
     return f"start_ns < {end_ns} AND (end_ns > {start_ns} OR end_ns IS NULL)"
 
