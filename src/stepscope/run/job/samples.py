@@ -85,7 +85,7 @@ def aggregate_samples(
             conditions.append(f"{column} IN ({', '.join('?' for _ in values)})")
     device = "''" if over_devices else "device"
     rows: dict[str, Any] = reader.sql(
-        f"SELECT node, metric, {device} AS device, (t_ns - ?) // ? AS bin, avg(value) AS mean, "  # noqa: S608 - fixed names and question marks
+        f"SELECT node, metric, {device} AS device, (t_ns - ?) // ? AS bin, favg(value) AS mean, "  # noqa: S608 - fixed names and question marks
         "min(value) AS minimum, max(value) AS maximum FROM metrics "
         f"WHERE {' AND '.join(conditions)} GROUP BY ALL",
         (bins.start_ns, bins.width_ns, bins.start_ns, bins.end_ns, *names),

@@ -197,7 +197,7 @@ def read_last_statistics(
         "max(step) AS step, CASE WHEN count(broken) = count(*) THEN sum(broken) END AS broken, "
         "max_by(last, step) AS last, "
         "max_by(texts, step) AS texts FROM ("
-        "SELECT process, tensor, mode, col, avg(l2) AS l2, count(*) AS n, min(seq) AS seq, "
+        "SELECT process, tensor, mode, col, favg(l2) AS l2, count(*) AS n, min(seq) AS seq, "
         "max(step) AS step, CASE WHEN count(nan_count + infinite_count) = count(*) "
         "THEN sum(nan_count + infinite_count) END AS broken, "
         f"max_by({{{fields}}}, step) AS last, max_by([collection, shape, dtype], step) AS texts "
