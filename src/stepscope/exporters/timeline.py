@@ -67,7 +67,7 @@ _SPANS = f"""
 """  # noqa: S608
 _TRACKS = """
     SELECT process, log,
-        any_value(coalesce(labels->>'$.phase', labels->>'$.tensor', kind)) AS label
+        mode(coalesce(labels->>'$.phase', labels->>'$.tensor', kind)) AS label
     FROM selected
     GROUP BY process, log
     ORDER BY process, log

@@ -267,10 +267,10 @@ def _limit_groups(groups: list[TrackGroup]) -> tuple[list[TrackGroup], list[str]
 
 _LOGS = f"""
     SELECT process, log, count(*) FILTER ({IS_SLICE}) AS n, max(depth) AS deepest,
-        any_value(coalesce(labels->>'$.phase', labels->>'$.tensor')) AS label,
+        mode(coalesce(labels->>'$.phase', labels->>'$.tensor')) AS label,
         bool_and(kind = 'device') AS on_device,
         bool_or(kind IN ('optimizer', 'backward')) AS trains,
-        any_value(kind) AS kind
+        mode(kind) AS kind
     FROM spans GROUP BY process, log ORDER BY process, n DESC, log
 """  # noqa: S608 - a constant
 
