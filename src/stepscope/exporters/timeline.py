@@ -66,9 +66,12 @@ _SPANS = f"""
     ORDER BY start_ns, depth, process, log, seq
 """  # noqa: S608
 _TRACKS = """
-    SELECT process, log,
-        mode(coalesce(labels->>'$.phase', labels->>'$.tensor', kind)) AS label
-    FROM selected
+    SELECT process, log, max_by(label, (n, label)) AS label
+    FROM (
+        SELECT process, log, count(*) AS n,
+            coalesce(labels->>'$.phase', labels->>'$.tensor', kind) AS label
+        FROM selected GROUP BY ALL
+    )
     GROUP BY process, log
     ORDER BY process, log
 """

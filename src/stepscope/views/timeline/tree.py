@@ -266,12 +266,16 @@ def _limit_groups(groups: list[TrackGroup]) -> tuple[list[TrackGroup], list[str]
 
 
 _LOGS = f"""
-    SELECT process, log, count(*) FILTER ({IS_SLICE}) AS n, max(depth) AS deepest,
-        mode(coalesce(labels->>'$.phase', labels->>'$.tensor')) AS label,
+    SELECT process, log, CAST(sum(n) AS BIGINT) AS n, max(deepest) AS deepest, max(label) AS label,
         bool_and(kind = 'device') AS on_device,
         bool_or(kind IN ('optimizer', 'backward')) AS trains,
-        mode(kind) AS kind
-    FROM spans GROUP BY process, log ORDER BY process, n DESC, log
+        max_by(kind, (span_count, kind)) AS kind
+    FROM (
+        SELECT process, log, kind, count(*) FILTER ({IS_SLICE}) AS n, count(*) AS span_count,
+            max(depth) AS deepest, max(coalesce(labels->>'$.phase', labels->>'$.tensor')) AS label
+        FROM spans GROUP BY process, log, kind
+    )
+    GROUP BY process, log ORDER BY process, n DESC, log
 """  # noqa: S608 - a constant
 
 
