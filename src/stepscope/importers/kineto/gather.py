@@ -271,13 +271,14 @@ class Gathered(msgspec.Struct):
 
     def select(self, kinds: Kind | tuple[Kind, ...], names: Sequence[str], present: str) -> Columns:
         """Return columns of those events of kinds whose column `present` is not absent."""
-        parts: list[Columns] = []
+        parts: list[tuple[_Part, Any]] = []
         for part in self._parts_of_all(kinds):
-            if present in part.columns:
-                rows = np.flatnonzero(self._column(part, present) != -1)
-                if len(rows):
-                    parts.append({name: self._column(part, name)[rows] for name in names})
-        return {name: _join(parts, name) for name in names}
+            rows = np.flatnonzero(self._column(part, present) != -1)
+            parts.append((part, rows if len(rows) < part.rows else slice(None)))
+        return {  # one after the other: the parts of all columns take as much memory again
+            name: _concatenate([self._column(part, name)[rows] for part, rows in parts], name)
+            for name in names
+        }
 
     def extend(self, kind: Kind, name: str, values: NDArray[Any]) -> None:
         """Give all events of a kind another column.

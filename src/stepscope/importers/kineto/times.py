@@ -234,12 +234,14 @@ def find_setbacks(gathered: Gathered, counts: Counts) -> None:
         columns = gathered.select(kind, ("track", "start", "duration", number), number)
         is_valid = ~impossible(columns, gathered.bounds) & (columns[number] > 0)
         track, start, order = (columns.pop(name)[is_valid] for name in ("track", "start", number))
+        del columns
         # One after the other: of all together, this would take the most memory of a large import.
         for one in np.flatnonzero(np.bincount(track) >= MIN_NUMBERED).tolist():
-            rows = np.flatnonzero(track == one)
-            amounts = measure_setbacks(track[rows], order[rows], start[rows], start[rows])
-            if np.count_nonzero(amounts) <= MAX_SETBACK_SHARE * len(rows):
-                _count_setbacks(counts, track[rows], amounts, "")
+            is_here = track == one
+            starts = start[is_here]
+            amounts = measure_setbacks(order[is_here], starts, starts)
+            if np.count_nonzero(amounts) <= MAX_SETBACK_SHARE * len(amounts):
+                _count_setbacks(counts, amounts, "")
 
 
 def _find_step_setbacks(gathered: Gathered, counts: Counts, kind: arguments.Kind) -> None:
@@ -255,37 +257,43 @@ def _find_step_setbacks(gathered: Gathered, counts: Counts, kind: arguments.Kind
     track, start = columns["track"][rows], columns["start"][rows]
     names = [gathered.strings[code] for code in columns["name"][rows].tolist()]
     number = np.array([int(name.partition("#")[2]) for name in names], np.int64)
-    amounts = measure_setbacks(track, number, start, start + columns["duration"][rows])
+    end = start + columns["duration"][rows]
+    amounts = np.zeros(len(rows), dtype=np.int64)
+    threads = [track == one for one in np.unique(track)]
+    for is_here in threads:
+        amounts[is_here] = measure_setbacks(number[is_here], start[is_here], end[is_here])
     if amounts.any():
         row = int(amounts.argmax())
         before = number[(track == track[row]) & (number < number[row])].max()
         detail = f"step {number[row]} starts before the end of step {before}"
-        _count_setbacks(counts, track, amounts, detail)
+        for is_here in threads:
+            _count_setbacks(counts, amounts[is_here], detail)
 
 
-def _count_setbacks(counts: Counts, track: Int, amounts: Int, detail: str) -> None:
-    """Count setbacks on the thread with most of them, as all threads have the same clock."""
-    count = int(np.bincount(track, amounts > 0).max(initial=0))
+def _count_setbacks(counts: Counts, amounts: Int, detail: str) -> None:
+    """Count setbacks of a thread: those of the thread with most of them, as all threads have the
+    same clock."""
+    count = int(np.count_nonzero(amounts))
     if count:
         counts.setbacks = max(counts.setbacks, count)
         counts.worst_setback_ns = max(counts.worst_setback_ns, int(amounts.max()))
         counts.setback_detail = counts.setback_detail or detail
 
 
-def measure_setbacks(track: NDArray[Any], number: Int, start: Int, reached: Int) -> Int:
-    """Return the time by which each event starts before one of its track with a smaller number had
-    reached, 0 up to the tolerance.
+def measure_setbacks(number: Int, start: Int, reached: Int) -> Int:
+    """Return the time by which each event of a thread starts before the one with the next smaller
+    number had reached, 0 up to the tolerance.
 
     Args:
-        number: position in the order in which events of the track began.
+        number: position in the order in which the events began.
         reached: time that was certainly reached before the event with the next number.
     """
-    order = np.lexsort((number, track))
-    tracks, starts, times = track[order], start[order], reached[order]
+    order = np.argsort(number, kind="stable")
+    back = reached[order[:-1]]
+    back -= start[order[1:]]
+    back[back <= SETBACK_TOLERANCE_NS] = 0
     amounts = np.zeros(len(order), dtype=np.int64)
-    is_next = tracks[1:] == tracks[:-1]
-    back = np.where(is_next, times[:-1] - starts[1:], 0)
-    amounts[order[1:]] = np.where(back > SETBACK_TOLERANCE_NS, back, 0)
+    amounts[order[1:]] = back
     return amounts
 
 
