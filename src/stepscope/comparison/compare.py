@@ -217,6 +217,7 @@ MIN_NAMED_SHARE = 0.01
 MAX_NAMED = 3
 """Limit of changes in a sentence."""
 DIFFERENT_WORK = "The runs did different work ({}), so a change of step time may come from that. "
+DIFFERENT_HARDWARE = " The change may come from different hardware ({})."
 
 
 def describe_last_run(run: Run, last: Run) -> str | None:
@@ -241,14 +242,17 @@ def write_headline(
 
     Args:
         difference: difference of the steps, or the reason why they cannot be compared.
-        contract: the work of both runs. Different software is often what is compared, so only the
-            other groups are named.
+        contract: the work of both runs. Different software is often what is compared, so it is not
+            named. Steps of another model or batch do not compare, which comes first.
     """
     if isinstance(difference, str):
         return f"The steps of the two runs cannot be compared: {difference}."
     names = _list_different_work(contract)
-    work = DIFFERENT_WORK.format(", ".join(names)) if names else ""
-    return work + _describe_change(difference)
+    hardware = [name for name in names if name not in {"model", "batch"}]
+    sentence = _describe_change(difference)
+    if names != hardware:
+        return DIFFERENT_WORK.format(", ".join(names)) + sentence
+    return sentence + (DIFFERENT_HARDWARE.format(", ".join(hardware)) if hardware else "")
 
 
 def _list_different_work(contract: Sequence[ContractTerms]) -> list[str]:

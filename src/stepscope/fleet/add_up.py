@@ -19,7 +19,7 @@ from stepscope.fleet.payload import (
 )
 from stepscope.fleet.reading import FleetReading
 from stepscope.fleet.run_figures import NOT_DIVIDED, FleetRun
-from stepscope.quantities import count_of, percent
+from stepscope.quantities import count_of, dollars, percent
 
 MAX_JOBS = 20
 _TITLES = {**analysis.JOB_CLASS_TITLES, NOT_DIVIDED: "not divided"}
@@ -182,20 +182,24 @@ def _list_jobs(runs: Iterable[FleetRun]) -> list[FleetJob]:
 def _write_headline(
     run_count: int, total: Amount, lost: Amount, saved: Amount, wasted: Amount
 ) -> str:
-    """State the hours, and the shares of them that were lost or that fixes would save."""
-    runs = count_of(run_count, "run")
+    """State the money that is wasted, then the hours with the shares that were lost or that fixes
+    would save; hours without waste come last."""
+    start = f"{count_of(run_count, 'run')}."
+    if wasted.usd:
+        start += f" {dollars(wasted.usd)} of {dollars(total.usd)} are wasted."
+    units = [
+        ("GPU-hours", *(amount.gpu_hours for amount in (total, lost, saved, wasted))),
+        ("core-hours", *(amount.core_hours for amount in (total, lost, saved, wasted))),
+    ]
     sentences = [
         f"{percent(w / t)} of {_write_hours(t)} {unit} are wasted: {percent(x / t)} lost "
         f"(stuck, down or repeated), {percent(s / t)} that fixes would save."
         if w
         else f"No waste was found in {_write_hours(t)} {unit}."
-        for unit, t, x, s, w in (
-            ("GPU-hours", total.gpu_hours, lost.gpu_hours, saved.gpu_hours, wasted.gpu_hours),
-            ("core-hours", total.core_hours, lost.core_hours, saved.core_hours, wasted.core_hours),
-        )
+        for unit, t, x, s, w in sorted(units, key=lambda hours: not hours[-1])
         if t
     ]
-    return " ".join([f"{runs}.", *(sentences or ["No hours are known."])])
+    return " ".join([start, *(sentences or ["No hours are known."])])
 
 
 def _write_hours(hours: float) -> str:

@@ -42,7 +42,8 @@ def source(
         runs: the open runs.
         location: location of the run.
         revision: revision of the run.
-        file: name of the file in a stack; a relative name is resolved below each root.
+        file: name of the file in a stack; a relative name is resolved below each root, a name
+            without a directory is also that of the only such file whose lines were recorded.
         line: number of the line, counted from 1.
         roots: allowed directories.
         local: whether the browser is on this machine. Then files can be opened in an editor, and
@@ -59,14 +60,16 @@ def source(
         raise errors.UsageError(f"{line!r} is not a line number.")
     run = runs.open(location, revision)
     allowed = [Path(root) for root in roots]
-    job_directory, names = run.reader.info.working_directory, [file]
+    job_directory = run.reader.info.working_directory
+    full = _full_name(run.processes, file)
+    names = [file, full]
     if not run.reader.is_local:
-        names += _relative_names(job_directory, file)
+        names += _relative_names(job_directory, full)
     elif local:
         allowed += _local_directories(job_directory)
     path = next((path for name in names for path in _resolve(name, allowed)), None)
     lines = None if path is None else _read_lines(path, int(line), local=local)
-    lines = lines or _recorded_lines(run.processes, file, int(line))
+    lines = lines or _recorded_lines(run.processes, full, int(line))
     if lines is None:
         searched = "below " + ", ".join(map(str, allowed)) if allowed else "in an allowed directory"
         raise FileNotFoundError(
@@ -74,6 +77,17 @@ def source(
             f"no such source file {searched}. Allow more with `stepscope ui --source-root DIR`."
         )
     return lines
+
+
+def _full_name(processes: Iterable[schema.ProcessInfo], file: str) -> str:
+    """Return the only recorded file with the name of a file; the name itself if there is none."""
+    names = {
+        fact.file
+        for process in processes
+        for fact in process.facts_of(schema.SourceLineFact)
+        if PurePosixPath(fact.file).name == file
+    }
+    return names.pop() if len(names) == 1 else file
 
 
 def _relative_names(directory: str, file: str) -> list[str]:

@@ -103,6 +103,8 @@ def test_recorded_lines_are_shown_without_the_file(served: Served, project: Path
     assert response["first_line"] == response["line"] == recorded["line"]
     assert response["recorded"]
     assert response["opens"] == {"vscode": None, "pycharm": None}
+    name = Path(recorded["file"]).name  # as sentences of the verdict name it
+    assert source(served, name, recorded["line"]).json == response
     assert source(served, recorded["file"], recorded["line"] + 1).status == 404
 
 

@@ -7,6 +7,7 @@ import { useEffect, useState } from "preact/hooks";
 import { count } from "../base/quantities";
 import { sentence } from "../base/text";
 import { dark, toggleTheme } from "../base/theme";
+import { linkSourceLines } from "../parts/source_lines";
 import { useWholeView } from "../state/fetch";
 import { isRunDeleted } from "../state/live";
 import { useRunName } from "../state/jobs";
@@ -14,7 +15,7 @@ import { link, run, screen } from "../state/url";
 import { areViewsKnown, describedViews } from "../state/views";
 import { Icon } from "../widgets/icon";
 import { IconButton } from "../widgets/icon_button";
-import { Prose } from "../widgets/prose";
+import { PlainText, Prose } from "../widgets/prose";
 import { EmptyState, ErrorNotice, Skeleton } from "../widgets/resource_view";
 import { JobActions } from "./job_actions";
 import { RangeChip } from "./range_chip";
@@ -29,6 +30,7 @@ const narrow = signal(window.matchMedia("(max-width: 1100px)").matches);
 export function Shell() {
   const target = screenOf(screen.value, entries.value);
   const current = target ?? JOBS;
+  const isOfOneRun = run.value !== null && screen.value !== "compare";
   return (
     <div class={narrow.value ? "shell narrow" : "shell"}>
       {run.value === null ? <DocumentTitle parts={[current.title]} /> : <RunTitle id={run.value} screenTitle={current.title} />}
@@ -47,7 +49,7 @@ export function Shell() {
         {isRunDeleted.value ? (
           <ErrorNotice text="This run was deleted. The page shows data that was loaded before." />
         ) : null}
-        {target !== undefined ? <ScreenBody target={target} /> : areViewsKnown.value ? <EmptyState title="Screen not found" text="select a screen on the left" /> : <Skeleton />}
+        {target !== undefined ? <PlainText.Provider value={isOfOneRun ? linkSourceLines : String}><ScreenBody target={target} /></PlainText.Provider> : areViewsKnown.value ? <EmptyState title="Screen not found" text="select a screen on the left" /> : <Skeleton />}
       </main>
       <SourceViewer />
     </div>

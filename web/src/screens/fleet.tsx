@@ -9,6 +9,7 @@ import { useText } from "../parts/url_options";
 import { useGet } from "../state/fetch";
 import { link } from "../state/url";
 import { column, columns, type Field } from "../widgets/fields";
+import { ClassBar, ClassLegend } from "../widgets/class_bar";
 import { PageHeader } from "../widgets/page_header";
 import { RankedBars } from "../widgets/ranked_bars";
 import { Fold } from "../widgets/fold";
@@ -52,37 +53,59 @@ function Content({ payload }: { payload: Fleet }) {
   return (
     <>
       <h2 class="answer" data-testid="fleet-headline">{payload.headline}</h2>
-      <div class="panels fleet">
-        <Jobs payload={payload} />
-        <div class="panels thirds">
-          <Ranking
-            title="Bottlenecks"
-            definition="All hours of the runs with this bottleneck"
-            payload={payload}
-            rows={payload.causes.map(({ title, amount, run_count }) => ({ name: title, amount, run_count }))}
-          />
-          <Ranking
-            title="Predicted savings"
-            definition="At most one fix per run, the one with the largest prediction. Upper bounds are in the table below only"
-            payload={payload}
-            rows={payload.fixes.map(({ title, saved, run_count }) => ({ name: title, amount: saved, run_count }))}
-          />
-          <Ranking
-            title={`Wasted by ${payload.by}`}
-            definition="Time in which jobs were stuck, down or repeated steps, and what their fixes are predicted to save"
-            payload={payload}
-            rows={payload.groups.map(({ name, wasted, run_count }) => ({ name, amount: wasted, run_count }))}
-          />
-          <Panel title="Totals"><KeyValues entries={totals(payload)} /></Panel>
-        </div>
+      <Classes payload={payload} />
+      <div class="panels thirds">
+        <Ranking
+          title="Bottlenecks"
+          definition="All hours of the runs with this bottleneck"
+          payload={payload}
+          rows={payload.causes.map(({ title, amount, run_count }) => ({ name: title, amount, run_count }))}
+        />
+        <Ranking
+          title="Predicted savings"
+          definition="At most one fix per run, the one with the largest prediction. Upper bounds are in the table below only"
+          payload={payload}
+          rows={payload.fixes.map(({ title, saved, run_count }) => ({ name: title, amount: saved, run_count }))}
+        />
+        <Ranking
+          title={`Wasted by ${payload.by}`}
+          definition="Time in which jobs were stuck, down or repeated steps, and what their fixes are predicted to save"
+          payload={payload}
+          rows={payload.groups.map(({ name, wasted, run_count }) => ({ name, amount: wasted, run_count }))}
+        />
       </div>
+      <Jobs payload={payload} />
       <QualityNotes quality={[]} notes={payload.notes} />
-      <Fold title="Tables" about={`by ${payload.by}, class of time, bottleneck and fix`} testid="fleet-tables">
+      <Fold title="Tables" about={`totals; by ${payload.by}, class of time, bottleneck and fix`} testid="fleet-tables">
         <Tables payload={payload} />
         <Skipped payload={payload} />
       </Fold>
     </>
   );
+}
+
+/** Classes with a smaller share are in the table only. */
+const MIN_CLASS_RATIO = 0.005;
+
+/** All hours of the unit that is wasted, by class of time. */
+function Classes({ payload }: { payload: Fleet }) {
+  const key = mainHours(payload);
+  const all = payload.total[key];
+  const parts = payload.classes.filter(({ amount }) => amount[key] >= MIN_CLASS_RATIO * all).map(({ key: name, title, amount }) => {
+    const text = amountText(amount, key);
+    return { key: name, title, ratio: amount[key] / all, amount: text, description: `${title}: ${text}` };
+  });
+  return all === 0 ? null : (
+    <Panel title={`${capitalize(UNITS[key])} by class of time: ${amountText(payload.total, key)}`} testid="fleet-classes">
+      <ClassBar parts={parts} />
+      <ClassLegend label="Hours by class of time" parts={parts} />
+    </Panel>
+  );
+}
+
+/** Hours, and money where a price is known. */
+function amountText(amount: Amount, key: Hours): string {
+  return `${inUnit(amount[key], "hours")}${amount.usd === null ? "" : `, ${dollars(amount.usd)}`}`;
 }
 
 function Jobs({ payload }: { payload: Fleet }) {
@@ -118,6 +141,7 @@ function RunCell({ job: { id, name, user, project } }: { job: FleetJob }) {
 function Tables({ payload }: { payload: Fleet }) {
   return (
     <>
+      <Panel title="Totals"><KeyValues entries={totals(payload)} /></Panel>
       <LinkedTable
         id="classes"
         title="Class of time"
@@ -175,7 +199,7 @@ function totals(payload: Fleet): Entry[] {
   const { total, lost, saved, bound, run_count, priced_count } = payload;
   const key = mainHours(payload);
   const part = (amount: Amount, text: string): string =>
-    `${percent(total[key] === 0 ? null : amount[key] / total[key])}, ${inUnit(amount[key], "hours")}${amount.usd === null ? "" : `, ${dollars(amount.usd)}`}; ${text}`;
+    `${percent(total[key] === 0 ? null : amount[key] / total[key])}, ${amountText(amount, key)}; ${text}`;
   const hours = (["gpu_hours", "core_hours"] as const).filter((unit) => unit === key || total[unit] > 0);
   return [
     ...hours.map((unit) => [capitalize(UNITS[unit]), inUnit(total[unit], "hours")] as const),

@@ -12,7 +12,7 @@ import { PageHeader } from "../widgets/page_header";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { ColumnChoice, filledColumns, visibleColumns } from "./jobs/columns";
 import { jobFields } from "./jobs/fields";
-import { GROUP_OF, GROUPINGS, PERIODS, STATUS_FILTERS, filterJobs } from "./jobs/filters";
+import { GROUP_OF, GROUPINGS, PERIODS, STATUS_FILTERS, filterJobs, hasStatus } from "./jobs/filters";
 import { LabelsDialog } from "./jobs/labels_dialog";
 import { ImportButton, ImportStates, TraceTable } from "./jobs/traces";
 
@@ -22,6 +22,7 @@ export default function JobsScreen() {
   return (
     <>
       <PageHeader title="Jobs" description={resource.data === null ? null : countText(resource.data)}>
+        <Troubles jobs={resource.data?.jobs ?? []} />
         <SelectedRunActions jobs={resource.data?.jobs ?? []} />
       </PageHeader>
       <ImportStates />
@@ -87,6 +88,18 @@ function Content({ payload }: { payload: Jobs }) {
       />
       <TraceTable payload={payload} />
       {edited === null ? null : <LabelsDialog job={edited} onClose={() => { setEdited(null); }} />}
+    </>
+  );
+}
+
+/** Counts of the runs that are stuck or have failed, which select them. */
+function Troubles({ jobs }: { jobs: readonly JobRow[] }) {
+  return (
+    <>
+      {([["stuck", "stuck"], ["Failed", "failed"]] as const).map(([status, text]) => {
+        const number = jobs.filter((job) => hasStatus(job, status)).length;
+        return number === 0 ? null : <a key={status} class="badge alarm" href={link("", { status })}>{count(number)} {text}</a>;
+      })}
     </>
   );
 }

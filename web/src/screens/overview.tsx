@@ -3,9 +3,10 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 import type { JobAccount, StuckAccount, Verdict } from "../api/report";
-import type { ChangedSetting, NodeStatus, Overview as Payload, PriceUsed, ShortFinding } from "../api/views";
+import type { ChangedSetting, NodeStatus, Overview as Payload, PriceUsed, QualityNote, ShortFinding, StepSeries } from "../api/views";
 import { count, countOf, dollars, duration, percent } from "../base/quantities";
 import { dateTime, sentence } from "../base/text";
+import { rangeOf } from "../parts/job_pieces";
 import { JobStrip } from "../parts/job_strip";
 import { LinkedTable } from "../parts/linked_table";
 import { useView } from "../state/fetch";
@@ -49,8 +50,7 @@ function LazyDashboard() {
 const STRIP_HEIGHT = 120;
 
 /** Step time over the steps, the suspect's phases in colour; the place is kept until it is loaded. */
-function StepTimes({ verdict }: { verdict: Verdict }) {
-  const { data } = useView("step-series");
+function StepTimes({ data, verdict }: { data: StepSeries | null; verdict: Verdict }) {
   const module = useModule(loadStrip);
   if (data?.steps.length === 0) return null;
   const rank = data !== null && data.ranks.length > 1 ? `, ${data.rank?.name ?? ""}` : "";
@@ -75,25 +75,40 @@ function phasesOf({ suspect, cause, bars }: Verdict): readonly string[] | undefi
   return bars.some(({ phase }) => phase === cause) ? [cause] : ["other", "runtime", "cpu_exec"];
 }
 
+/** URL of the screen that proves a part of the verdict, of samples in the time of the steps. */
+function evidenceLink(view: string, series: StepSeries | null): string {
+  const [start, end] = [series?.start_after_ns[0], series?.start_after_ns.at(-1)];
+  return view !== "system" || start === undefined || end === undefined ? link(view) : link(view, rangeOf(start, end));
+}
+
 function Content({ payload }: { payload: Payload }) {
-  const isImported = payload.nodes.length === 0;
+  const { verdict, quality } = payload;
+  const { data: series } = useView("step-series");
+  // Ranks without a trace change the answer where the step waits for other ranks; windows are of some ranks.
+  const isFirst = ({ check }: QualityNote): boolean => payload.nodes.length === 0 && (check !== "missing_rank" || verdict.suspect === "communication");
   return (
     <>
       <PageHeader
         title={useRunName(run.value ?? payload.run_id)}
         description={timeText(payload)}
       >
-        <span class={payload.verdict.stuck === null ? "badge" : "badge alarm"} data-testid="job-status">{jobStatusText(payload.nodes, payload.verdict.stuck)}</span>
+        <span class={verdict.stuck === null ? "badge" : "badge alarm"} data-testid="job-status">{jobStatusText(payload.nodes, verdict.stuck)}</span>
       </PageHeader>
-      <DeathView death={payload.verdict.death} />
-      {payload.verdict.stuck === null ? null : <Stuck account={payload.verdict.stuck} />}
-      <QualityNotes quality={isImported ? payload.quality : []} range={payload.range} />
-      <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []} linkOf={(view) => [link(view), screenTitle(view)]} strip={(bar) => <JobStrip>{bar}</JobStrip>} steps={<StepTimes verdict={payload.verdict} />} isShort>
+      <DeathView death={verdict.death} />
+      {verdict.stuck === null ? null : <Stuck account={verdict.stuck} />}
+      <QualityNotes quality={quality.filter(isFirst)} range={payload.range} />
+      <VerdictView
+        verdict={verdict}
+        savings={payload.money?.fix_savings_usd ?? []}
+        linkOf={(view) => [evidenceLink(view, series), screenTitle(view)]}
+        strip={(bar) => <JobStrip>{bar}</JobStrip>}
+        steps={<StepTimes data={series} verdict={verdict} />}
+        isShort
+      >
         <Tiles tiles={overviewTiles(payload)} />
       </VerdictView>
-      {/* Of a watched job, they are about its traces, which the verdict does not rest on. */}
-      <QualityNotes quality={isImported ? [] : payload.quality} />
       <Leads payload={payload} />
+      <QualityNotes quality={quality.filter((note) => !isFirst(note))} />
       <Details>
         <Findings findings={payload.findings} missing={payload.findings_missing} />
         <ConfigurationChanges changes={payload.configuration_changes} />

@@ -176,7 +176,7 @@ test("the forecast of host memory goes on from the end of the trend, with the li
 
 test("bars of two mean steps have the same parts", () => {
   const steps = partial<StepChanges>({ parts: [{ name: "data_wait", base_ns: 7, other_ns: 1 }, { name: "forward", base_ns: 2, other_ns: 3 }] });
-  expect(stepBars(steps).parts).toEqual([{ name: "data wait", values: [7, 1] }, { name: "forward", values: [2, 3] }]);
+  expect(stepBars(steps).parts).toMatchObject([{ name: "data wait", values: [7, 1] }, { name: "forward", values: [2, 3] }]);
 });
 
 test("the median step of the first rank is shown with the busiest tracks of its group", () => {

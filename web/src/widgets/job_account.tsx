@@ -2,10 +2,8 @@
 import type { ComponentChildren } from "preact";
 
 import type { JobAccount, JobPart } from "../api/report";
-import { background, fillOf } from "../base/job_classes";
-import { palette } from "../base/palette";
 import { countOf, duration, percent } from "../base/quantities";
-import { dark } from "../base/theme";
+import { ClassBar, ClassLegend } from "./class_bar";
 import { Prose } from "./prose";
 
 /** Functions with a smaller share of their class are not named in the legend. */
@@ -25,28 +23,18 @@ interface Props {
 
 export function JobAccountView({ account, isStated, strip }: Props) {
   const { duration_ns, planned_ns, planned_step_count } = account;
-  const parts = account.parts.filter((part) => shareOf(account, part) >= MIN_RATIO);
+  const parts = account.parts.filter((part) => shareOf(account, part) >= MIN_RATIO).map((part) => ({
+    key: part.key, title: part.title, ratio: shareOf(account, part),
+    amount: `${duration(part.time_ns)} ${functionOf(part)}`, description: describePart(account, part),
+  }));
   const soFar = account.is_final ? "" : " so far";
-  const bar = (
-    <div class="job-bar" aria-hidden="true">
-      {parts.map((part) => (
-        <i key={part.key} title={describePart(account, part)} style={{ flexGrow: shareOf(account, part), background: fill(part.key) }} />
-      ))}
-    </div>
-  );
+  const bar = <ClassBar parts={parts} />;
   return (
     <div class="job" data-testid="job">
       <h3>Whole job: {duration(duration_ns)}{soFar}</h3>
       {isStated ? null : <p>{account.headline}</p>}
       {planned_ns === null ? strip?.(bar) ?? bar : <>{bar}{strip?.(null)}</>}
-      <ul class="job-legend" aria-label="Time of the job by class">
-        {parts.map((part) => (
-          <li key={part.key} title={describePart(account, part)}>
-            <i style={{ background: fill(part.key) }} aria-hidden="true" />
-            {part.title} <b>{percent(shareOf(account, part))}</b> <span class="muted">{duration(part.time_ns)} {functionOf(part)}</span>
-          </li>
-        ))}
-      </ul>
+      <ClassLegend label="Time of the job by class" parts={parts} />
       {planned_ns === null || planned_step_count === null ? null : (
         <p class="muted" data-testid="job-planned">
           Shares are of the job as planned: {countOf(planned_step_count, "step")}, about {duration(planned_ns)}. Times are those of this run.
@@ -56,10 +44,6 @@ export function JobAccountView({ account, isStated, strip }: Props) {
       {account.notes.length <= MAX_NOTES ? null : <p class="muted">{countOf(account.notes.length - MAX_NOTES, "more rank")} with time that was not seen.</p>}
     </div>
   );
-}
-
-function fill(key: string): string {
-  return background(fillOf(key, palette(dark.value)));
 }
 
 /** Share of a class, of the planned job where there is one. */

@@ -1,9 +1,13 @@
+import { Check, Copy, X } from "lucide";
 import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
 
 import type { Death, Evidence, Fix, Learning, MemoryAccount, Verdict } from "../api/report";
+import { copyText } from "../base/copy";
 import { countOf, dollars, duration, percent } from "../base/quantities";
 import { phaseName } from "../base/phase_names";
 import { sentence, words } from "../base/text";
+import { IconButton } from "./icon_button";
 import { JobAccountView } from "./job_account";
 import { Prose } from "./prose";
 
@@ -214,11 +218,19 @@ function FixRows({ rows, shareOf, title = "What to do", isOpen = false }: { rows
               {row.details}
             </details>
             <b class="saving" title={row.saving}>{row.isBound && row.ratio !== null ? "≤ " : ""}{percent(row.ratio)}</b>
+            {isOpen ? null : <CopyButton title={row.title} text={row.instructions.replaceAll("`", "")} />}
           </li>
         ))}
       </ol>
     </div>
   );
+}
+
+/** Button that copies the change of a fix, and says if it did. */
+function CopyButton({ title, text }: { title: string; text: string }) {
+  const [isCopied, setIsCopied] = useState<boolean | null>(null);
+  const [icon, label] = isCopied === null ? [Copy, "Copy the change"] as const : isCopied ? [Check, "Copied"] as const : [X, "The browser does not allow to copy"] as const;
+  return <IconButton icon={icon} label={`${label}: ${title}`} onClick={() => { void copyText(text).then(setIsCopied); }} />;
 }
 
 function bound({ is_bound }: { is_bound: boolean }): string {

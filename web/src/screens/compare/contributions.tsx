@@ -31,8 +31,8 @@ export function Contributions({ contributions }: { contributions: Payload }) {
         column("busy", "busy", "none", (row) => both(row.base_busy_ns, row.other_busy_ns, duration)),
         column("calls", "calls", "none", (row) => both(row.base_calls, row.other_calls, number)),
         column("part", "part", "none", (row) => phaseName(row.part)),
-        ["path", { value: (row) => row.path.join(" > "), draw: ({ path }) => <span class="name briefer" title={path.join(" > ")}>{path.join(" > ")}</span> }],
         ["name", { isLongName: true }],
+        ["path", { value: (row) => row.path.join(" > "), isLongName: true }],
       )}
     />
   );

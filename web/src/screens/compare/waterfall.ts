@@ -2,6 +2,7 @@
 import type { StepChanges } from "../../api/views";
 import { phaseName } from "../../base/phase_names";
 import type { Stacks } from "../../charts/stacks";
+import { phaseColour } from "../../charts/step_strip";
 
 export function stepWaterfall(steps: StepChanges): Stacks {
   const mean = steps.figures.find((figure) => figure.name === "mean");
@@ -35,6 +36,8 @@ export function stepBars(steps: StepChanges): Stacks {
     categories: ["from", "to"],
     value: { name: "mean step", unit: "ns" },
     horizontal: true,
-    parts: steps.parts.filter((part) => part.base_ns !== 0 || part.other_ns !== 0).map((part) => ({ name: phaseName(part.name), values: [part.base_ns, part.other_ns] })),
+    parts: steps.parts.filter((part) => part.base_ns !== 0 || part.other_ns !== 0).map((part) => ({
+      name: phaseName(part.name), values: [part.base_ns, part.other_ns], colour: (colours) => phaseColour(part.name, colours),
+    })),
   };
 }

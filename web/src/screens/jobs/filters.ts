@@ -2,10 +2,11 @@
 import type { JobRow } from "../../api/views";
 import { NONE } from "../../base/quantities";
 
-export type StatusFilter = "all" | JobRow["status"];
+export type StatusFilter = "all" | "stuck" | JobRow["status"];
 
 export const STATUS_FILTERS: readonly (readonly [StatusFilter, string])[] = [
   ["all", "all"],
+  ["stuck", "stuck"],
   ["InProgress", "in progress"],
   ["Completed", "completed"],
   ["Failed", "failed"],
@@ -47,7 +48,12 @@ export interface MinuteRange {
 /** Select the runs of a status that were created in a period; both minutes of a range belong to it. */
 export function filterJobs(jobs: readonly JobRow[], status: StatusFilter, period: Period, { from_ms, to_ms }: MinuteRange, now_ms: number): JobRow[] {
   const [start, end] = period === "range" ? [from_ms ?? -Infinity, (to_ms ?? Infinity) + MINUTE_MS] : [now_ms - PERIOD_MS[period], Infinity];
-  return jobs.filter((job) => (status === "all" || job.status === status) && start <= job.created_ms && job.created_ms < end);
+  return jobs.filter((job) => hasStatus(job, status) && start <= job.created_ms && job.created_ms < end);
+}
+
+/** Whether a run has a status; a stuck one has another one, too. */
+export function hasStatus(job: JobRow, status: StatusFilter): boolean {
+  return status === "all" || (status === "stuck" ? job.verdict?.stuck != null : job.status === status);
 }
 
 export const GROUPINGS = [["none", "nothing"], ["directory", "directory"], ["tag", "tags"], ["revision", "git revision"]] as const;
