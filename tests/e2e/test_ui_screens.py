@@ -1,4 +1,4 @@
-"""Screens in a browser: steps, late ranks, models of XGBoost, targets of a fix, SQL, the fleet."""
+"""Screens in a browser: overview, steps, ranks, jobs, fleet, comparison, XGBoost, SQL."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ pytest.importorskip("playwright.sync_api")
 
 from playwright.sync_api import expect
 
-from stepscope.quantities import change, duration, percent
-from stepscope.schema import STUCK, CalledCollective, RankAccount, RankState, StuckNode
-from stepscope.store import RunWriter
-from stepscope.testing import RunBuilder
-from tests.support.boosted_runs import draw_boosted
+from stepscope.quantities import change, count_of, dollars, duration, in_unit, percent
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, assert_drawn, cells, settled
+from tests.support.fleet_runs import plant_fleet
+from tests.support.screen_runs import LINE, RUNS, draw_runs
 from tests.support.under_stepscope import command_json
 
 pytestmark = [
@@ -25,63 +23,72 @@ pytestmark = [
     pytest.mark.extended("screens in detail; test_ui_pages.py draws every screen"),
 ]
 SENTENCE = "Rank 1 is late in 100% of steps by 11 ms: slow data loading."
-JOBS = {
-    "slow": ("wait 600 | forward 120 | backward 200 | optimizer 80", 0.4),
-    "fixed": ("wait 50 | forward 300 | backward 480 | optimizer 170", 0.88),
-}
-"""Steps of one second, and the utilization of the GPU; the fixed job waits for 5% of each."""
-SECOND_NS = 1_000_000_000
-STEPS = 520
-"""More samples are taken than LowGPUUtilization skips."""
 
 
 @pytest.fixture(scope="module")
 def served(serve: Callable[..., Ui], tmp_path_factory: pytest.TempPathFactory) -> Ui:
     root = tmp_path_factory.mktemp("runs")
-    run = RunBuilder(root / "late")
-    for number in range(3):
-        wait, exchange = (21, 19) if number == 1 else (10, 30)
-        run.rank(number, node=f"n{number}").draw(
-            f"wait {wait} | forward 30 | communication {exchange} | optimizer 10", 60
-        )
-    run.write()
-    draw_boosted(root / "boosted")
-    slow = RunBuilder(root / "outlier")
-    for number in range(2):
-        rank = slow.rank(number).draw(JOBS["fixed"][0], 40)
-        rank.draw("wait 9000 | forward 300 | optimizer 170", number).draw(JOBS["fixed"][0], 40)
-    slow.write()
-    for name, (step, gpu) in JOBS.items():
-        run = RunBuilder(root / name)
-        run.rank(workers=2).draw(step, STEPS)
-        run.metric("gpu_busy_ratio", gpu, device="0").write()
-    draw_stuck(root / "stuck")
+    draw_runs(root)
     return serve(root)
 
 
-def draw_stuck(path: Path) -> None:
-    """Draw a job that ended while rank 0 waited for rank 1 in its fifth collective."""
-    run = RunBuilder(path)
-    for number in range(2):
-        run.rank(number).draw("forward 300 | communication 100 | optimizer 100", 60)
-    run.write()
-    ranks = [
-        RankAccount(
-            rank=rank,
-            process="",
-            pid=1,
-            state=RankState.ANSWERED,
-            calls=[
-                CalledCollective(group="0", number=n, kind="all_reduce", has_ended=n < 5)
-                for n in range(1, 6 - rank)
-            ],
-        )
-        for rank in range(2)
-    ]
-    times = {"since_ns": 100 * SECOND_NS, "seen_ns": 700 * SECOND_NS, "limit_ns": SECOND_NS}
-    account = StuckNode(node="n0", has_ended=True, groups={"0": [0, 1]}, ranks=ranks, **times)
-    with RunWriter(path, "n0") as writer:
-        writer.put_document(STUCK, "n0", account)
+def test_the_overview_answers_in_one_screenful(ui: Ui) -> None:
+    payload = command_json("show", "overview", run=ui.root / "lines")
+    verdict = payload["verdict"]
+    page = ui.open("/overview?run=lines", permissions=["clipboard-read", "clipboard-write"])
+    page.set_viewport_size({"width": 1440, "height": 900})
+    settled(page)
+    headline = page.get_by_test_id("verdict-headline").inner_text()
+    assert " ".join(headline.split()) == verdict["headline"].replace("`", "")
+    tops = []
+    for testid in ("job", "evidence", "step-times", "fix-rows"):
+        part = page.get_by_test_id(testid).first
+        expect(part).to_be_in_viewport(ratio=1)
+        box = part.bounding_box()
+        assert box is not None
+        tops.append((box["x"], box["y"]))
+    job, evidence, strip, fixes = tops
+    assert job[1] < min(evidence[1], strip[1]), "the whole job, and its steps opened below"
+    assert evidence[0] < strip[0] == fixes[0], "the step times are beside the evidence"
+    bars = page.locator(".phases li").all_inner_texts()
+    shares = {text.split("\n")[0]: text.split("\n")[-1] for text in bars}
+    for bar in verdict["bars"]:
+        if bar["share_ratio"] >= 0.005:
+            assert shares[bar["phase"].replace("_", " ")] == percent(bar["share_ratio"])
+    expect(page.locator(".pies")).to_have_count(0)  # until the details are opened
+
+    lines = page.get_by_test_id("evidence").get_by_role("listitem")
+    expect(lines).to_have_count(len(verdict["evidence"][1:4]))
+    for line, fact in zip(lines.all(), verdict["evidence"][1:4], strict=True):
+        expect(line).to_contain_text(fact["text"])
+        expect(line.get_by_role("link")).to_have_attribute("href", re.compile(f"/{fact['source']}"))
+    lines.get_by_role("button", name="train.py:1").click()
+    expect(page.get_by_role("dialog").locator(".current-line")).to_contain_text(LINE)
+    page.keyboard.press("Escape")
+
+    rows = page.get_by_test_id("fix-rows").first.get_by_role("listitem")
+    for row, fix in zip(rows.all(), verdict["fixes"][:3], strict=True):
+        expect(row).to_contain_text(fix["title"])
+        expect(row.locator("p").first).to_be_hidden()
+        saving = "n/a" if fix["prediction"] is None else percent(fix["job_saving_ratio"])
+        expect(row.locator(".saving")).to_contain_text(saving)
+        row.get_by_role("button", name="Copy the change").click()
+        expect(row.get_by_role("button", name="Copied")).to_be_visible()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied == fix["how"].replace("`", "")
+    for name in ("input-pipeline", "ranks"):
+        page.goto(f"{ui.address}/overview?run=late")
+        page.get_by_test_id(f"lead-{name}").click()
+        page.wait_for_url(f"**/{name}?run=late")
+
+
+def test_evidence_from_samples_leads_to_the_time_of_the_steps(ui: Ui) -> None:
+    series = command_json("show", "step-series", run=ui.root / "slow")["start_after_ns"]
+    page = ui.open("/overview?run=slow")
+    legend = page.get_by_role("list", name="Colours of step time").get_by_role("listitem")
+    expect(legend).to_have_text(["data wait", "moving median"])  # the phase of the suspect
+    page.get_by_test_id("evidence").get_by_role("link", name="System").click()
+    page.wait_for_url(f"**/system?**from={series[0]}&to={series[-1]}")
 
 
 def test_the_screen_begins_with_the_sentence(ui: Ui) -> None:
@@ -113,6 +120,11 @@ def test_the_screen_begins_with_the_sentence(ui: Ui) -> None:
     expect(nodes).to_have_count(3)
     expect(nodes.nth(1)).to_contain_text("rank 1")
     assert_drawn(page)
+    page = ui.open("/ranks?run=lines")
+    line = page.get_by_test_id("rank-detail").locator(".rank-lines li").first
+    expect(line).to_contain_text(f"{duration(60e6)}augment train.py:1")
+    line.get_by_role("button").click()
+    expect(page.get_by_role("dialog").locator(".current-line")).to_contain_text(LINE)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -137,6 +149,10 @@ def test_a_stuck_job_is_red_on_every_screen_that_answers(ui: Ui, scheme: str) ->
     row = page.get_by_test_id("table-jobs").locator("tbody tr").filter(has_text="stuck")
     expect(row.locator(".status-text.alarm")).to_contain_text("stuck")
     expect(row.locator(".cause.alarm")).to_have_css("color", alarm)
+    expect(row.locator(".cause.alarm")).to_have_text(sentence["headline"])
+    page.get_by_role("link", name="1 stuck").click()
+    expect(page.get_by_role("combobox", name="Status")).to_have_value("stuck")
+    expect(page.get_by_test_id("table-jobs").locator("tbody tr")).to_have_count(1)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -160,6 +176,15 @@ def test_steps_are_drawn_over_their_numbers(ui: Ui, scheme: str) -> None:
     chart = strip.locator(".chart canvas").first
     box = chart.bounding_box()
     assert box is not None
+    edges, counts = payload["edges_ns"], payload["counts"]
+    at = counts.index(max(counts))
+    text = f"{duration(edges[at])} to {duration(edges[at + 1])}{count_of(counts[at], 'step')}"
+    for y in range(int(box["y"]) + 20, int(box["y"] + box["height"]) - 80, 4):  # down the axis
+        page.mouse.move(box["x"] + box["width"] - 140, y)
+        if text in strip.inner_text().replace("\n", ""):
+            break
+    else:
+        raise AssertionError(f"the histogram has no bin of {text}")
     page.mouse.move(box["x"] + 120, box["y"] + 150)
     page.mouse.down()
     page.mouse.move(box["x"] + 200, box["y"] + 150, steps=5)
@@ -168,6 +193,10 @@ def test_steps_are_drawn_over_their_numbers(ui: Ui, scheme: str) -> None:
     settled(page)
     query = page.evaluate("Object.fromEntries(new URL(location).searchParams)")
     assert {int(query["from"]), int(query["to"])} <= set(payload["start_after_ns"])
+    page.get_by_role("navigation").get_by_role("link", name="Insights").click()
+    settled(page)
+    assert f"from={query['from']}&to={query['to']}" in page.url  # of all screens
+    page.go_back()
     page.go_back()
     settled(page)
     box = chart.bounding_box()
@@ -244,6 +273,34 @@ def test_the_comparison_says_which_targets_are_reached(ui: Ui) -> None:
     assert_drawn(page, only_colors=True)
 
 
+@pytest.mark.parametrize(("scheme", "red"), [("light", (179, 38, 30)), ("dark", (255, 138, 128))])
+def test_what_differs_is_red_below_the_factor(ui: Ui, scheme: str, red: tuple[int, ...]) -> None:
+    payload = command_json("compare", str(ui.root / "slow"), run=ui.root / "late")
+    page = ui.open("/compare?run=slow&with=late", scheme=scheme)
+    headline = page.get_by_test_id("compare-headline")
+    factor, _, hardware = payload["headline"].partition(". ")
+    assert factor.startswith("Steps are ")
+    assert hardware.startswith("The change may come from different hardware")
+    expect(headline.get_by_role("heading")).to_have_text(f"{factor}.")
+    expect(headline).to_contain_text(hardware)
+    differences = page.get_by_test_id("compare-differences").get_by_role("listitem")
+    expect(differences.filter(has_text="ranks 3 → 1")).to_have_css("color", f"rgb{red}")
+    terms = [term for group in payload["contract"] for term in group["differences"]]
+    expect(differences).to_have_count(sum(term["standing"] == "different" for term in terms))
+    for side in ("base", "other"):
+        times = [part for part in payload["steps"]["parts"] if part["base_ns"] or part["other_ns"]]
+        label = page.get_by_test_id("step-bars").locator(".chart").get_attribute("aria-label")
+        assert label is not None
+        for part in times:
+            name, time = part["name"].replace("_", " "), part[f"{side}_ns"]
+            assert f"{name} {duration(time) if time else 0}" in label
+    lanes = page.locator(".aligned-lane canvas")
+    expect(lanes.first).to_be_visible()  # of both steps, from their start, as wide as each other
+    widths = lanes.evaluate_all("all => all.map(lane => lane.getBoundingClientRect().left)")
+    assert len(widths) >= 2
+    assert len(set(widths)) == 1
+
+
 def test_a_query_is_written_and_run(ui: Ui) -> None:
     page = ui.open("/sql?run=late")
     page.get_by_label("Example").select_option("Time by kind of span")
@@ -264,53 +321,121 @@ def test_a_query_is_written_and_run(ui: Ui) -> None:
     ui.settle("status of 400")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_runs_are_labelled_grouped_and_compared(ui: Ui, scheme: str) -> None:
-    page = ui.open("/", scheme=scheme)
+def test_the_list_of_runs_has_the_answer_of_each(ui: Ui) -> None:
+    page = ui.open("/")
+    page.set_viewport_size({"width": 2560, "height": 900})  # with all columns
+    page.reload()
+    expect(page.get_by_test_id("table-jobs").locator("tbody tr")).to_have_count(len(RUNS))
+    expect(page.locator("main")).not_to_contain_text("pending")
+    jobs = {job["id"]: job for job in page.request.get(f"{ui.address}/api/jobs").json()["jobs"]}
+    headings, rows = cells(page, "table-jobs")
+    assert {"status", "bottleneck", "saving", "step time", "steps/s", "duration"} <= set(headings)
+    assert {row[headings.index("run")].strip() for row in rows} == set(RUNS)
+    for row in rows:
+        texts = dict(zip(headings, row, strict=True))
+        job = jobs[texts["run"].strip()]
+        verdict, medians = job["verdict"], job["step_median_ns"]
+        if verdict["suspect"] not in {"healthy", "insufficient_evidence"} and not verdict["stuck"]:
+            assert texts["bottleneck"].endswith(f", {percent(verdict['share_ratio'])}")
+        assert texts["saving"].endswith(percent(verdict["saving_ratio"]))
+        assert texts["duration"] == duration(job["duration_ns"])
+        assert texts["step time"].endswith(duration(medians[-1]) if medians else "n/a")
+        if medians:
+            name = f"from {duration(medians[0])} to {duration(medians[-1])}"
+            line = page.get_by_role("row", name=re.compile(f"Select {job['id']} "))
+            expect(line.get_by_role("img")).to_have_attribute("aria-label", re.compile(name))
+
+
+def test_runs_are_labelled_grouped_and_compared(ui: Ui) -> None:
+    page = ui.open("/")
     rows = page.get_by_test_id("table-jobs").locator("tbody tr:not(.group)")
-    expect(rows).to_have_count(6)
-    row = rows.filter(has=page.locator('a[href*="run=slow"]'))
+    expect(rows).to_have_count(len(RUNS))
+    row = rows.filter(has=page.locator('a[href*="run=late"]'))
     row.get_by_role("button", name="Edit title, tags and notes").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Title").fill(f"Before, {scheme}")
+    dialog.get_by_label("Title").fill("Before")
     dialog.get_by_label("Tags").fill("starved, v1")
     dialog.get_by_role("button", name="Save").click()
-    expect(row).to_contain_text(f"Before, {scheme}")
-    assert command_json("tag", run=ui.root / "slow") == {
-        "title": f"Before, {scheme}", "tags": ["starved", "v1"], "notes": "",
-    }  # fmt: skip
-    page.get_by_role("combobox", name="Group by").select_option("tag")
+    expect(row).to_contain_text("Before")
+    labels = {"title": "Before", "tags": ["starved", "v1"], "notes": ""}
+    assert command_json("tag", run=ui.root / "late") == labels
     groups = page.get_by_test_id("table-jobs").locator("tr.group")
-    expect(groups).to_have_count(2)
+    for by in ("directory", "revision", "tag"):
+        page.get_by_role("combobox", name="Group by").select_option(by)
+        expect(groups).to_have_count(2 if by == "tag" else 1)
     expect(groups.filter(has_text="starved, v1")).to_contain_text("1")
     page.get_by_role("button", name="Columns").click()
     page.get_by_label("tags", exact=True).uncheck()
     expect(page.get_by_role("columnheader", name="tags")).to_have_count(0)
     page.reload()
-    expect(rows).to_have_count(6)
+    expect(rows).to_have_count(len(RUNS))
     expect(page.get_by_role("columnheader", name="tags")).to_have_count(0)
     assert_drawn(page)
-    page.get_by_label("Select slow").check()
-    page.get_by_label("Select fixed").check()
+    page.emulate_media(color_scheme="dark")
+    assert_drawn(page, only_colors=True)
+    for number, name in enumerate(("late", "slow", "fixed"), 1):
+        page.get_by_label(f"Select {name}").check()
+        expect(page.get_by_test_id("compare-runs")).to_have_count(1 if number == 2 else 0)
+    page.get_by_label("Select fixed").uncheck()
     page.get_by_test_id("compare-runs").click()
     page.wait_for_url("**/compare?**")
+    # The title is the name of the run on every screen.
+    expect(page.locator("main h3").filter(has_text="Before")).to_have_count(2)
+    assert (
+        command_json("compare", str(ui.root / "slow"), run=ui.root / "late")["base"]["name"]
+        == "Before"
+    )
+    page.goto(f"{ui.address}/overview?run=late")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Before")
+    expect(page.get_by_role("list", name="Open runs").get_by_role("listitem")).to_contain_text(
+        "Before"
+    )
 
 
-def test_all_runs_are_added_up(ui: Ui) -> None:
-    page = ui.open("/")
-    page.get_by_role("link", name="Fleet").click()
-    assert_drawn(page)
-    payload = command_json("fleet", "--by", "week", run=ui.root)
-    page.get_by_label("Group by").select_option("week")
-    settled(page)
+def test_all_runs_are_added_up(serve: Callable[..., Ui], tmp_path: Path) -> None:
+    plant_fleet(tmp_path, 60)  # with prices and fixes
+    ui = serve(tmp_path)
+    page = ui.open("/fleet")
+    for by in ("user", "project", "tag", "revision", "week"):
+        payload = command_json("fleet", "--by", by, run=tmp_path)
+        page.get_by_label("Group by").select_option(by)
+        settled(page)
+        wasted = [row for row in payload["groups"] if row["wasted"]["gpu_hours"] > 0]
+        wasted.sort(key=lambda row: -row["wasted"]["gpu_hours"])
+        bars = page.get_by_role("list", name=f"Wasted by {by}").get_by_role("listitem")
+        expect(bars).to_have_count(min(4, len(wasted)))
+        for bar, row in zip(bars.all(), wasted, strict=False):
+            expect(bar).to_contain_text(row["name"])
+            expect(bar).to_contain_text(in_unit(row["wasted"]["gpu_hours"], "hours"))
     assert page.get_by_test_id("fleet-headline").inner_text() == payload["headline"]
+    money = f"{dollars(payload['wasted']['usd'])} of {dollars(payload['total']['usd'])} are wasted"
+    assert money in payload["headline"]
+    legend = page.get_by_role("list", name="Hours by class of time").get_by_role("listitem")
+    for text, row in zip(legend.all_inner_texts(), payload["classes"], strict=True):
+        amount = f"{in_unit(row['amount']['gpu_hours'], 'hours')}, {dollars(row['amount']['usd'])}"
+        assert text == f"{row['title']} {percent(row['gpu_ratio'])} {amount}"
+    for title, rows, field in (
+        ("Bottlenecks", payload["causes"], "amount"),
+        ("Predicted savings", payload["fixes"], "saved"),
+    ):
+        bars = page.get_by_role("list", name=title).get_by_role("listitem")
+        for bar, row in zip(bars.all(), rows[:4], strict=True):
+            expect(bar).to_contain_text(row["title"])
+            expect(bar).to_contain_text(in_unit(row[field]["gpu_hours"], "hours"))
+    headings, rows = cells(page, "table-fleet-jobs")
+    assert len(rows) == len(payload["jobs"]) == 20
+    for job, row in zip(payload["jobs"], rows, strict=True):
+        assert row[0].startswith(job["name"])
+        assert row[headings.index("wasted cost")] == dollars(job["wasted"]["usd"])
+        fix = "" if job["fix"] is None else f" Fix: {job['fix']}."
+        assert row[-1] == job["sentence"] + fix
     page.get_by_test_id("fleet-tables").locator("> summary").click()
     headings, rows = cells(page, "table-fleet-groups")
     assert headings[:2] == ["week", "runs"]
     assert [row[0] for row in rows] == [group["name"] for group in payload["groups"]]
     _, rows = cells(page, "table-fleet-classes")
-    titles = [row["title"] for row in payload["classes"]]
-    assert [row[0] for row in rows] == titles
-    assert "steps" in titles
+    assert [row[0] for row in rows] == [row["title"] for row in payload["classes"]]
+    assert_drawn(page)
     page.get_by_role("button", name="Dark theme").click()
     assert_drawn(page, only_colors=True)
+    ui.settle()

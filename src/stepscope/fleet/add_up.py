@@ -187,10 +187,10 @@ def _write_headline(
     start = f"{count_of(run_count, 'run')}."
     if wasted.usd:
         start += f" {dollars(wasted.usd)} of {dollars(total.usd)} are wasted."
-    units = [
-        ("GPU-hours", *(amount.gpu_hours for amount in (total, lost, saved, wasted))),
-        ("core-hours", *(amount.core_hours for amount in (total, lost, saved, wasted))),
-    ]
+    units = (
+        ("GPU-hours", total.gpu_hours, lost.gpu_hours, saved.gpu_hours, wasted.gpu_hours),
+        ("core-hours", total.core_hours, lost.core_hours, saved.core_hours, wasted.core_hours),
+    )
     sentences = [
         f"{percent(w / t)} of {_write_hours(t)} {unit} are wasted: {percent(x / t)} lost "
         f"(stuck, down or repeated), {percent(s / t)} that fixes would save."

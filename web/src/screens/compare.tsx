@@ -47,11 +47,11 @@ export default function Compare() {
 
 function RunSelects() {
   const { data } = useJobs();
-  const runIds = (data?.jobs ?? []).filter((job) => job.problem === null).map((job) => job.id);
+  const jobs = (data?.jobs ?? []).filter((job) => job.problem === null);
   const [base, comparedRun] = [baseRun.value, run.value];
   const choices = (value: string | null) => [
-    ...(value === null ? [["", "select a run"] as const] : runIds.includes(value) ? [] : [value]),
-    ...runIds,
+    ...(value === null ? [["", "select a run"] as const] : jobs.some(({ id }) => id === value) ? [] : [value]),
+    ...jobs.map(({ id, title }) => [id, title === null ? id : `${title} (${id})`] as const),
   ];
   return (
     <>
@@ -85,7 +85,7 @@ function Content({ payload, runs }: { payload: Comparison; runs: readonly string
       </section>
       {payload.notes.length === 0 ? null : <EmptyState title="Results may be inaccurate" text={payload.notes.join(" ")} />}
       {payload.steps === null ? null : <Steps steps={payload.steps} />}
-      <AlignedSteps runs={runs} />
+      <AlignedSteps runs={runs} names={[payload.base.name, payload.other.name]} />
       <Targets rows={payload.targets} />
       {payload.contributions === null ? null : <Contributions contributions={payload.contributions} />}
       <BeforeAfterTable comparison={payload.before_after} />

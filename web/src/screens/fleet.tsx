@@ -1,6 +1,6 @@
 // Hours and money of all runs: by class of time, bottleneck, fix and group, and the runs that waste most.
 import type { Amount, Fleet, FleetCause, FleetClass, FleetFix, FleetGroup, FleetJob } from "../api/views";
-import { count, countOf, dollars, inUnit, percent } from "../base/quantities";
+import { count, countOf, dollars, inUnit, number, percent } from "../base/quantities";
 import { capitalize } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
@@ -89,14 +89,21 @@ const MIN_CLASS_RATIO = 0.005;
 
 /** All hours of the unit that is wasted, by class of time. */
 function Classes({ payload }: { payload: Fleet }) {
+  const { total } = payload;
   const key = mainHours(payload);
-  const all = payload.total[key];
+  const all = total[key];
+  const units = (["gpu_hours", "core_hours"] as const).filter((unit) => total[unit] > 0);
+  const sums = [...units.map((unit) => `${number(total[unit])} ${UNITS[unit]}`), ...(total.usd === null ? [] : [dollars(total.usd)])];
   const parts = payload.classes.filter(({ amount }) => amount[key] >= MIN_CLASS_RATIO * all).map(({ key: name, title, amount }) => {
     const text = amountText(amount, key);
     return { key: name, title, ratio: amount[key] / all, amount: text, description: `${title}: ${text}` };
   });
   return all === 0 ? null : (
-    <Panel title={`${capitalize(UNITS[key])} by class of time: ${amountText(payload.total, key)}`} testid="fleet-classes">
+    <Panel
+      title={`Time by class: ${sums.join(", ")}`}
+      definition={units.length < 2 ? null : `Shares and hours are those of ${UNITS[key]}${total.usd === null ? "" : "; money is of all runs with a price"}`}
+      testid="fleet-classes"
+    >
       <ClassBar parts={parts} />
       <ClassLegend label="Hours by class of time" parts={parts} />
     </Panel>

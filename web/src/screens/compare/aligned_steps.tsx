@@ -16,10 +16,12 @@ const ROW_PX = 14;
 const PIXELS = 1200;
 
 interface Props {
+  /** Ids of the runs. */
   runs: readonly string[];
+  names: readonly string[];
 }
 
-export function AlignedSteps({ runs }: Props) {
+export function AlignedSteps({ runs, names }: Props) {
   const [first = "", second = ""] = runs;
   const timelines = [
     useGet<TimelineView>("/api/views/timeline", { run: first }).data,
@@ -39,10 +41,10 @@ export function AlignedSteps({ runs }: Props) {
         const run = runs[index] ?? "";
         const [t0, t1] = [step.after_ns, step.after_ns + step.duration_ns];
         return (
-          <section key={run} class="aligned-step" aria-label={`Step ${step.number} of ${run}`}>
+          <section key={run} class="aligned-step" aria-label={`Step ${step.number} of ${names[index] ?? run}`}>
             <h3>
               {index === 0 ? "From" : "To"}: <a href={link("timeline", { run, with: null, t0: String(t0), t1: String(t1) })}>step {step.number}, {duration(step.duration_ns)}</a>
-              {" "}<span class="muted">{run}</span>
+              {" "}<span class="muted">{names[index]}</span>
             </h3>
             <StepLanes run={run} tracks={stepTracks(timeline.groups, step.group)} from_ns={t0} step_ns={step.duration_ns} axis_ns={longest_ns} onKinds={addKinds} />
           </section>
