@@ -217,7 +217,7 @@ MIN_NAMED_SHARE = 0.01
 MAX_NAMED = 3
 """Limit of changes in a sentence."""
 DIFFERENT_WORK = "The runs did different work ({}), so a change of step time may come from that. "
-DIFFERENT_HARDWARE = " The change may come from different hardware ({})."
+DIFFERENT_CONDITIONS = " The runs also differ in {}."
 
 
 def describe_last_run(run: Run, last: Run) -> str | None:
@@ -248,11 +248,10 @@ def write_headline(
     if isinstance(difference, str):
         return f"The steps of the two runs cannot be compared: {difference}."
     names = _list_different_work(contract)
-    hardware = [name for name in names if name not in {"model", "batch"}]
-    sentence = _describe_change(difference)
-    if names != hardware:
-        return DIFFERENT_WORK.format(", ".join(names)) + sentence
-    return sentence + (DIFFERENT_HARDWARE.format(", ".join(hardware)) if hardware else "")
+    sentence, listed = _describe_change(difference), ", ".join(names)
+    if {"model", "batch"} & set(names):
+        return DIFFERENT_WORK.format(listed) + sentence
+    return sentence + (DIFFERENT_CONDITIONS.format(listed) if names else "")
 
 
 def _list_different_work(contract: Sequence[ContractTerms]) -> list[str]:

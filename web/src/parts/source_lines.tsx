@@ -10,7 +10,12 @@ export function linkSourceLines(text: string): ComponentChildren {
   return parts.length === 1 ? text : parts.map((part, index) => (index % 2 === 1 ? <SourceLine key={index} text={part} /> : part));
 }
 
+/** A link, as a button would not break with its sentence. */
 function SourceLine({ text }: { text: string }) {
-  const colon = text.lastIndexOf(":");
-  return <button type="button" class="line-link" title={`${text}: show source`} onClick={() => { openSource(text.slice(0, colon), Number(text.slice(colon + 1))); }}>{text}</button>;
+  const open = (event: Event): void => {
+    event.preventDefault();
+    const colon = text.lastIndexOf(":");
+    openSource(text.slice(0, colon), Number(text.slice(colon + 1)));
+  };
+  return <a class="line-link" href="#source" title={`${text}: show source`} onClick={open}>{text}</a>;
 }

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-import type { JobAccount, StuckAccount, Verdict } from "../api/report";
+import type { Evidence, JobAccount, StuckAccount, Verdict } from "../api/report";
 import type { ChangedSetting, NodeStatus, Overview as Payload, PriceUsed, QualityNote, ShortFinding, StepSeries } from "../api/views";
 import { count, countOf, dollars, duration, percent } from "../base/quantities";
 import { dateTime, sentence } from "../base/text";
@@ -170,15 +170,20 @@ function leadsOf(payload: Payload): Lead[] {
   const communication = shareOf("communication");
   const [stepTime = ""] = verdict.share_of.split(","); // without the definition that follows
   const ranks = sentence(`${rankCountText(payload)}${payload.nodes.length > 0 ? "" : ","} ${rankCaption(payload)}`);
-  const lateness = verdict.evidence.find(({ source }) => source === "distributed")?.text;
+  const rankEvidence = verdict.evidence.find(({ source }) => source === "distributed");
   const isExchange = payload.rank_count > 1 && communication !== null && communication >= MIN_SHARE_RATIO;
   const leads: (Lead & { isEmpty: boolean })[] = [
     { title: "Input", isEmpty: wait === null && fetch === null, view: "input-pipeline", ratio: wait ?? fetch, text: inputText(wait, fetch, verdict.stuck === null ? stepTime : `${stepTime}, before the job was stuck`) },
     { title: "Device", isEmpty: gpu_busy_ratio === null, view: "gpu", ratio: gpu_busy_ratio, text: `GPUs are busy for ${percent(gpu_busy_ratio)}${payload.nodes.length > 0 ? "," : ""} ${busyCaption(payload)}.` },
-    { title: "Ranks", isEmpty: payload.rank_count < 2 && missingRanks(payload) === undefined, view: "ranks", ratio: isExchange ? communication : null, text: lateness !== undefined ? `${ranks} ${lateness}` : isExchange ? `${ranks} Communication takes ${percent(communication)} of ${stepTime}.` : ranks },
+    { title: "Ranks", isEmpty: payload.rank_count < 2 && missingRanks(payload) === undefined, view: "ranks", ratio: rankEvidence?.unit === "ns" ? rankRatio(rankEvidence, verdict) : isExchange ? communication : null, text: rankEvidence !== undefined ? `${ranks} ${rankEvidence.text}` : isExchange ? `${ranks} Communication takes ${percent(communication)} of ${stepTime}.` : ranks },
     { title: "System", isEmpty: cpu_busy_ratio === null, view: "system", ratio: cpu_busy_ratio, text: `CPUs are busy for ${percent(cpu_busy_ratio)} of the time, mean over nodes.` },
   ];
   return leads.filter(({ isEmpty }) => !isEmpty);
+}
+
+/** Share of the mean step that the ranks wait or communicate. */
+function rankRatio({ value }: Evidence, { mean_step_ns }: Verdict): number | null {
+  return value === null || !mean_step_ns ? null : Math.min(1, value / mean_step_ns);
 }
 
 function inputText(wait: number | null, fetch: number | null, stepTime: string): string {
