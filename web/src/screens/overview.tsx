@@ -25,11 +25,7 @@ import { Tiles, type Tile } from "../widgets/tiles";
 import { DeathView, VerdictView } from "../widgets/verdict";
 
 export default function Overview() {
-  return (
-    <>
-      <ResourceView resource={useView("overview")}>{(payload) => <Content payload={payload} />}</ResourceView>
-    </>
-  );
+  return <ResourceView resource={useView("overview")} headlineOf={({ verdict }) => verdict.headline}>{(payload) => <Content payload={payload} />}</ResourceView>;
 }
 
 /** Load a module with charts after the verdict, as their script is the largest; null until then. */

@@ -11,16 +11,20 @@ interface Props<T> {
   children: (payload: T) => ComponentChildren;
   /** True below another view of the same run, which has told what may change its figures. */
   isSecond?: boolean;
+  /** What the screen says of its payload: doubts in it are not said twice. */
+  headlineOf?: (payload: T) => string;
 }
 
 /** Render `children` with the payload once it has arrived. */
-export function ResourceView<T>({ resource, children, isSecond = false }: Props<T>) {
+export function ResourceView<T>({ resource, children, isSecond = false, headlineOf }: Props<T>) {
   if (resource.data !== null) {
+    const headline = headlineOf?.(resource.data) ?? "";
+    const doubts = isSecond ? [] : sentencesOf(resource.data, "doubts").filter((text) => !headline.includes(text));
     return (
       <div class={resource.loading ? "resource stale" : "resource"} aria-busy={resource.loading}>
         {resource.error === null ? null : <ErrorNotice text={resource.error.message} />}
         <Notice sentences={sentencesOf(resource.data, "damage")} id="damage" />
-        {isSecond ? null : <Notice sentences={sentencesOf(resource.data, "doubts")} id="doubts" />}
+        <Notice sentences={doubts} id="doubts" />
         <LimitationNotice id="recording-end" text={isSecond ? null : sentenceOf(resource.data, "recording_end")} />
         <LimitationNotice id="rounding" text={sentenceOf(resource.data, "rounding")} />
         {children(resource.data)}
