@@ -237,6 +237,22 @@ def test_the_time_of_the_job_is_a_bar_and_a_strip_that_leads_to_ranges(ui: Ui) -
         assert abs(int(query[name][0]) - expected) <= 2 * pixel_ns
 
 
+def test_ranks_without_a_trace_come_after_the_answer_that_they_do_not_change(
+    serve: Callable[..., Ui], tmp_path: Path
+) -> None:
+    info = {"backend": "nccl", "rank": 0, "world_size": 2}
+    (tmp_path / "rank0.json").write_bytes(trace(*rank_events(0), distributedInfo=info))
+    imported([tmp_path / "rank0.json"], tmp_path / "runs" / "one")
+    ui = serve(tmp_path / "runs")
+    page = ui.open("/overview?run=one")
+    texts = page.locator("#verdict, .leads, .quality-notes").all_inner_texts
+    expect(page.locator(".quality-notes")).to_contain_text("The run has no trace of rank 1")
+    assert ["no trace of rank 1" in text for text in texts()] == [False, False, True]
+    expect(page.get_by_test_id("doubts")).to_contain_text("no collective was found")
+    expect(page.get_by_test_id("lead-ranks")).to_contain_text("1 of 2 ranks")
+    ui.settle()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("run", ["job", "debugger", "traces"])
 def test_the_overview_is_accessible(ui: Ui, run: str, scheme: str) -> None:

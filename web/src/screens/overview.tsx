@@ -78,7 +78,8 @@ function evidenceLink(view: string, series: StepSeries | null): string {
 }
 
 function Content({ payload }: { payload: Payload }) {
-  const { verdict, quality } = payload;
+  const { verdict } = payload;
+  const quality = payload.quality.filter((note) => !payload.doubts.includes(note.sentence)); // which come before
   const { data: series } = useView("step-series");
   // Ranks without a trace change the answer where the step waits for other ranks; windows are of some ranks.
   const isFirst = ({ check }: QualityNote): boolean => payload.nodes.length === 0 && (check !== "missing_rank" || verdict.suspect === "communication");
