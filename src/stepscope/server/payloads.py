@@ -57,9 +57,13 @@ class RunSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunName(msgspec.Struct, frozen=True, kw_only=True):
-    """Name of a run: its title, else that of its directory."""
+    """Name of a run: its title, else that of its directory; and its verdict, once it is stored."""
 
     name: str
+    headline: str | None
+    """Where the job is stuck, else its bottleneck, as a sentence."""
+    advice: str | None
+    """First fix with a prediction, and what it saves."""
 
 
 class EditorLinks(msgspec.Struct, frozen=True, kw_only=True):

@@ -240,9 +240,15 @@ def tag(
 
 
 def name(runs: OpenRuns, *, location: str, revision: int) -> payloads.RunName:
-    """Name a run."""
+    """Name a run, with its verdict where it is stored."""
     run_id = runs.open(location, revision).reader.info.run_id
-    return payloads.RunName(name=run_name(location, run_id))
+    stored = views.read_stored_job(location)
+    verdict = None if stored is None else stored.verdict
+    return payloads.RunName(
+        name=run_name(location, run_id),
+        headline=None if verdict is None else views.describe_verdict(verdict),
+        advice=None if verdict is None else views.describe_saving(verdict),
+    )
 
 
 def notes(_runs: OpenRuns, *, location: str, revision: int) -> RunNotes:

@@ -17,6 +17,8 @@ from .job.jobs import (
     Jobs as Jobs,
     JobSummary as JobSummary,
     TraceRow as TraceRow,
+    describe_saving as describe_saving,
+    describe_verdict as describe_verdict,
     make_job_row as make_job_row,
     make_trace_row as make_trace_row,
     make_unopened_row as make_unopened_row,

@@ -178,11 +178,15 @@ def test_waits_are_those_of_a_search(
 
 
 def annotations(*rows: tuple[str, int, int]) -> dict[str, Any]:
-    """Ranges: name, 1 for a device, duration."""
+    """Ranges: name, 1 for a device, duration; each after the one before it."""
+    durations = [duration for _, _, duration in rows]
+    starts = [sum(durations[:number]) for number in range(len(rows))]
     return {
         "name": strings([name for name, _, _ in rows]),
         "on_device": numbers([on_device for _, on_device, _ in rows]),
-        "duration_ns": numbers([duration for _, _, duration in rows]),
+        "track": numbers([on_device for _, on_device, _ in rows]),
+        "start_ns": numbers(starts),
+        "duration_ns": numbers(durations),
     }
 
 
@@ -231,6 +235,18 @@ def test_counters_form_one_row(names: list[str], rows: list[str]) -> None:
         assert sum(row.count for row in groups) == len(names)
         histogram = build_annotation_histograms(drawn, groups[0].name)[int(on_device)]
         assert sum(bucket.count for bucket in histogram.buckets) == groups[0].count
+
+
+def test_self_times_leave_out_the_ranges_inside_on_the_same_track() -> None:
+    drawn = annotations(("step", 0, 100), ("forward", 0, 60), ("loss", 0, 20), ("step", 1, 50))
+    drawn["start_ns"] = numbers([0, 10, 20, 5])
+    rows = summarize_annotations(drawn).rows
+    assert {(row.name, row.on_device): row.self_ns for row in rows} == {
+        ("step", False): 100 - 60,
+        ("forward", False): 60 - 20,
+        ("loss", False): 20,
+        ("step", True): 50,
+    }
 
 
 @given(

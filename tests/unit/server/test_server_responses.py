@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
+from stepscope import quantities
 from stepscope.cli import root as command_line
 from stepscope.store import open_run
 from stepscope.views import VIEWS
@@ -144,6 +145,10 @@ def test_verdicts_are_computed_in_the_background(server: Served) -> None:
     overview = server.view("overview", "team/job").json["verdict"]
     assert verdicts["team/job"].headline == overview["headline"]
     assert verdicts["team/job"].share_ratio == overview["share_ratio"]
+    name = server.request("/api/name?run=team/job").json
+    share = quantities.percent(overview["share_ratio"])
+    assert name["headline"].startswith(f"Bottleneck: data pipeline, {share} of step time")
+    assert name["advice"].startswith(f"{verdicts['team/job'].fix}: saves ")
 
 
 @pytest.mark.seed("PTP-19")

@@ -278,6 +278,10 @@ def test_gpu_metrics(imported: Imported) -> None:
     assert (device.device_name, device.compute_capability) == ("NVIDIA A100", "8.0")
     assert payload.range_ns == 200 * US
     assert device.utilization_ratio == pytest.approx(2 * 40 / 200)
+    assert payload.sentence == (
+        "GPU 0 runs kernels 40% of the time and fills an estimated 11% of its SMs: Idle time shows "
+        "what it waits for."
+    )
     # Both all-reduces, of 30 us each, have no grid, and begin 10 us before the products end.
     assert device.est_sm_efficiency_ratio == pytest.approx(0.8 * 2 * 10 / (200 - 2 * 30))
     assert device.unknown_grid_ratio == pytest.approx(60 / 100)
@@ -303,7 +307,7 @@ def test_curves_with_unknown_values_are_written(imported: Imported) -> None:
 def test_gpu_metrics_of_steps_that_take_no_time(imported: Imported) -> None:
     (payload,) = show_gpu_metrics(imported(a=[step(1, 0, 0), kernel("gemm", 5, 10, 1)])).traces
     (device,) = payload.devices
-    assert (payload.range_ns, device.utilization_ratio) == (0, None)
+    assert (payload.range_ns, device.utilization_ratio, payload.sentence) == (0, None, "")
     assert payload.notes == [EMPTY_RANGE]
 
 

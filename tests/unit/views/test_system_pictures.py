@@ -141,6 +141,8 @@ def test_what_is_logged(tmp_path: Path) -> None:
         Run(open_run(path)), ViewOptions(from_ns=10 * S, to_ns=13 * S)
     ).scalars
     assert some.value == [None, None, 12.0]
+    falling = Run(open_run(path)).between(EPOCH_NS, EPOCH_NS + 10 * S)
+    assert show_tensors(falling).sentence.startswith("loss does not fall: 0 to 9. No rule about ")
     assert show_tensors(Run(open_run(path)), ViewOptions(name="acc")).scalars == []
 
 

@@ -77,6 +77,7 @@ def test_findings_name_their_tensors_and_steps(drawn: Path) -> None:
     assert by_rule["VanishingGradient"].recommendation
     assert view.nan_origin is not None
     assert view.nan_origin_step == 9
+    assert view.sentence.startswith("Step 9: `div` in train.py:31 (loss) produced the first NaN")
     rows = [(tensor.name, tensor.rank, tensor.rules) for tensor in view.tensors]
     assert rows == [
         ("a", 0, ["ExplodingTensor"]),

@@ -306,9 +306,9 @@ def test_annotations(run: Run) -> None:
         ("step", False, 2),
         ("step", True, 1),
     ]
-    longest = max(payload.annotations, key=lambda row: row.total_ns)
-    processor = "the device" if longest.on_device else "the host"
-    assert payload.sentence.startswith(f"step takes longest on {processor}: ")
+    longest = max(payload.annotations, key=lambda row: row.self_ns)
+    processor = "device" if longest.on_device else "host"
+    assert payload.sentence.startswith(f"step itself takes 100% of annotated {processor} time, ")
     histogram = only(run, "annotations", name="st*", bucket_ns=50)
     assert histogram.annotations == []
     host, device = histogram.histograms
@@ -321,6 +321,7 @@ def test_steps_that_old_recorders_wrote_down_as_operators(tmp_path: Path) -> Non
     drawn = {"operators": operator_columns(op("ProfilerStep#1", 1, op(RELU, 5)))}
     payload = only(write_run(tmp_path / "run", drawn), "annotations")
     assert [(a.name, a.total_ns) for a in payload.annotations] == [("ProfilerStep#*", 6)]
+    assert payload.sentence.startswith("Only the steps are annotated: ")
 
 
 def test_annotations_of_the_script_itself(tmp_path: Path) -> None:

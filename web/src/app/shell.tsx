@@ -10,7 +10,7 @@ import { dark, toggleTheme } from "../base/theme";
 import { linkSourceLines } from "../parts/source_lines";
 import { useWholeView } from "../state/fetch";
 import { isRunDeleted } from "../state/live";
-import { useRunName } from "../state/jobs";
+import { useRunName, useRunSummary } from "../state/jobs";
 import { link, run, screen } from "../state/url";
 import { areViewsKnown, describedViews } from "../state/views";
 import { Icon } from "../widgets/icon";
@@ -25,6 +25,8 @@ import { ShareMenu } from "./share_menu";
 import { SourceViewer } from "./source_viewer";
 
 const entries = computed(() => [...SCREENS, ...otherScreens(describedViews.value)]);
+/** Screens that show the verdict, or those of two runs. */
+const HAS_VERDICT = ["overview", "compare"];
 const narrow = signal(window.matchMedia("(max-width: 1100px)").matches);
 
 export function Shell() {
@@ -38,6 +40,7 @@ export function Shell() {
       <Navigation current={current} />
       <header class="top">
         <RunTabs />
+        {run.value === null || HAS_VERDICT.includes(current.name) ? null : <VerdictLine id={run.value} />}
         <div class="tools">
           <RangeChip />
           <JobActions />
@@ -58,6 +61,13 @@ export function Shell() {
 
 function RunTitle({ id, screenTitle }: { id: string; screenTitle: string }) {
   return <DocumentTitle parts={[screenTitle, useRunName(id)]} />;
+}
+
+/** Verdict of the run, which leads to the overview. */
+function VerdictLine({ id }: { id: string }) {
+  const { headline, advice } = useRunSummary(id);
+  if (headline === null) return <span class="verdict-line" />;
+  return <a class="verdict-line" href={link("overview")} data-testid="verdict-line"><b>{headline}</b> {advice}</a>;
 }
 
 function DocumentTitle({ parts }: { parts: string[] }) {

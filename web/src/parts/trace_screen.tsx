@@ -140,8 +140,9 @@ export function TraceContent<Name extends keyof TraceViews>({
         return (
           <>
             <Answer text={part.sentence} />
-            <QualityNotes quality={[...payload.quality, ...part.quality]} notes={part.notes ?? []} range={payload.range} />
-            {part.missing === null ? null : <EmptyState text={part.missing} />}
+            {part.missing === null
+              ? <QualityNotes quality={[...payload.quality, ...part.quality]} notes={part.notes ?? []} range={payload.range} />
+              : <EmptyState text={part.missing} />}
             {children(part as TraceOf<TraceViews[Name]>, payload)}
           </>
         );

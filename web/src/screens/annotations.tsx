@@ -48,7 +48,7 @@ function Content({ payload }: { payload: AnnotationsView }) {
           rows={source.annotations}
           footnote={omittedRows(source.annotations.length, source.row_count)}
           onRow={(row: AnnotationGroup) => { setHistograms(toggleItem(histograms, row.name)); }}
-          fields={columns("AnnotationGroup", ["name", { isLongName: true }], "on_device", "count", "total_ns", "mean_ns", "p50_ns", "p95_ns", "max_ns")}
+          fields={columns("AnnotationGroup", ["name", { isLongName: true }], "on_device", "count", "self_ns", "total_ns", "mean_ns", "p50_ns", "p95_ns", "max_ns")}
         />
       )}
       <AnnotationHistograms suggestions={annotationNames(payload)} />

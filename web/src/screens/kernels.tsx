@@ -1,12 +1,12 @@
 // Kernels of one trace by name, or by launch properties.
-import type { GraphReplays, KernelGroup, KernelLaunches, TraceKernels } from "../api/views";
+import type { GraphReplays, KernelDurationClass, KernelGroup, KernelLaunches, TraceKernels } from "../api/views";
 import { MISSING, count, duration, percent } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { SelectionPanel } from "../parts/selection_panel";
 import { TraceScreen } from "../parts/trace_screen";
 import { omittedRows, useSelect } from "../parts/url_controls";
-import { columns, entries, tile, type Field } from "../widgets/fields";
+import { column, columns, entries, tile, type Field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { Tiles } from "../widgets/tiles";
 
@@ -55,7 +55,10 @@ function Content({ trace, shareOf, communicationOf }: { trace: TraceKernels; sha
         definition={`Shares of time are of ${shareOf}.`}
         rows={trace.durations}
         keyOf={(row) => String(row.from_ns)}
-        fields={columns("KernelDurationClass", "from_ns", "to_ns", "calls", "calls_ratio", "total_ns", "share_ratio")}
+        fields={columns(
+          "KernelDurationClass", ["from_ns", { isHidden: true }], ["to_ns", { isHidden: true }], "total_ns", "share_ratio", "calls", "calls_ratio",
+          column("duration", "duration", "none", durationClass, { isLongName: true }),
+        )}
       />
       {trace.graphs.length === 0 ? null : <GraphTable graphs={trace.graphs} />}
       {trace.graph_kernels.length === 0 ? null : (
@@ -69,6 +72,11 @@ function Content({ trace, shareOf, communicationOf }: { trace: TraceKernels; sha
       )}
     </>
   );
+}
+
+function durationClass({ from_ns, to_ns }: KernelDurationClass): string {
+  if (to_ns === null) return `${duration(from_ns)} and longer`;
+  return from_ns === 0 ? `below ${duration(to_ns)}` : `${duration(from_ns)} to ${duration(to_ns)}`;
 }
 
 function launchKey(row: Row): string {

@@ -8,7 +8,7 @@ import { useSelect } from "../parts/url_controls";
 import { useText } from "../parts/url_options";
 import { useView } from "../state/fetch";
 import { columns, innerColumns } from "../widgets/fields";
-import { PageHeader } from "../widgets/page_header";
+import { Answer, PageHeader } from "../widgets/page_header";
 import { Prose } from "../widgets/prose";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { Curves } from "./tensors/curves";
@@ -58,6 +58,7 @@ function Content({ payload, filter, isLog }: ContentProps) {
   const collections = [...new Set(payload.tensors.map((tensor) => tensor.collection))];
   return (
     <>
+      <Answer text={payload.sentence} />
       <QualityNotes
         quality={[]}
         range={payload.range}

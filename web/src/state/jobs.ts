@@ -29,10 +29,14 @@ export function mergeJobs(before: Jobs | null, response: Jobs): Jobs {
   return { ...response, jobs: [...rows.values()].sort((a, b) => b.created_ms - a.created_ms || (a.id < b.id ? -1 : 1)) };
 }
 
-/** Name of a run: its title, else that of its directory, which is shown first. */
-export function useRunName(id: string): string {
+/** Name of a run and its verdict; at first the name of its directory. */
+export function useRunSummary(id: string): RunName {
   const { data } = useGet<RunName>("/api/name", { run: id }, listVersion.value + revision.value);
-  return data?.name ?? (id.split("/").pop() ?? id);
+  return data ?? { name: id.split("/").pop() ?? id, headline: null, advice: null };
+}
+
+export function useRunName(id: string): string {
+  return useRunSummary(id).name;
 }
 
 /** Request the list again: this page has changed it. */

@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 
 import { useDefinition } from "./definition";
+import { Prose } from "./prose";
 
 interface Props {
   title: string;
@@ -27,5 +28,5 @@ export function PageHeader({ title, description, definition, children }: Props) 
 
 /** The answer of a screen in a sentence, above its pictures. */
 export function Answer({ text }: { text: string | null | undefined }) {
-  return text ? <h2 class="answer" data-testid="answer">{text}</h2> : null;
+  return text ? <h2 class="answer" data-testid="answer"><Prose text={text} /></h2> : null;
 }

@@ -102,8 +102,8 @@ export function QualityNotes({ quality, notes = [], range = null }: QualityNotes
   if (first === undefined) return null;
   if (rest.length === 0) return <p class="quality-notes"><Prose text={sentence(first)} /></p>;
   return (
-    <details class="quality-notes" open={sentences.length <= 2}>
-      <summary>Data quality notes ({sentences.length})</summary>
+    <details class="quality-notes">
+      <summary>Data quality notes ({sentences.length}): <Prose text={sentence(first)} /></summary>
       <ul>{sentences.map((text) => <li key={text}><Prose text={sentence(text)} /></li>)}</ul>
     </details>
   );

@@ -4,6 +4,8 @@ Annotations on the host and their copies on a device are separate rows: on the h
 the code inside it, on the device it extends from the first to the last kernel or copy launched
 there.
 
+    self        duration of a range minus those of the ranges directly inside it on its track, at
+                least 0
     row         ranges of one name, and of names that differ only in a number at their end: after a
                 `#`, or as a counter (`step_12`): at least ten numbers, and none occurs twice
     histogram   buckets of equal width from a multiple of the width up to the largest
@@ -25,7 +27,7 @@ from stepscope.analysis.arrays.columns import Columns, Strings, group_rows
 from stepscope.analysis.arrays.statistics import Statistics, summarize
 from stepscope.analysis.kernel_classes import fold_number, match_rows
 
-ANNOTATION_COLUMNS = ("name", "on_device", "duration_ns")
+ANNOTATION_COLUMNS = ("name", "on_device", "track", "start_ns", "duration_ns")
 """Columns of the table `annotations` that are read here."""
 BUCKETS = 20
 """Approximate bucket count of a histogram without a requested width."""
@@ -43,6 +45,8 @@ class AnnotationGroup(msgspec.Struct, frozen=True, kw_only=True):
     on_device: bool
     count: int
     total_ns: int
+    self_ns: int
+    """Time of the ranges outside of those inside them."""
     mean_ns: float
     p50_ns: float
     p95_ns: float
@@ -93,6 +97,7 @@ def summarize_annotations(annotations: Columns, *, top: int = 0) -> AnnotationTa
     duration: intervals.Int = annotations["duration_ns"]
     groups = group_rows(label, annotations["on_device"])
     totals, counts, maxima = groups.sums(duration), groups.counts(), groups.maxima(duration)
+    self_times = groups.sums(_measure_self(annotations))
     ordered = duration[np.lexsort((duration, groups.group))]
     starts = np.cumsum(counts) - counts
     p50, p95 = (_compute_quantiles(ordered, starts, counts, share) for share in (0.5, 0.95))
@@ -104,6 +109,7 @@ def summarize_annotations(annotations: Columns, *, top: int = 0) -> AnnotationTa
                 on_device=bool(annotations["on_device"][groups.first[g]]),
                 count=int(counts[g]),
                 total_ns=int(totals[g]),
+                self_ns=int(self_times[g]),
                 mean_ns=int(totals[g]) / int(counts[g]),
                 p50_ns=float(p50[g]),
                 p95_ns=float(p95[g]),
@@ -113,6 +119,24 @@ def summarize_annotations(annotations: Columns, *, top: int = 0) -> AnnotationTa
         ],
         row_count=len(groups),
     )
+
+
+def _measure_self(annotations: Columns) -> intervals.Int:
+    """Subtract from the duration of each range those of the ranges directly inside it."""
+    start, duration = annotations["start_ns"], annotations["duration_ns"]
+    self_ns: intervals.Int = duration.copy()
+    if not len(start):
+        return self_ns
+    # Tracks are shifted to follow each other, so that they are nested in one pass.
+    _, track = np.unique(annotations["track"], return_inverse=True)
+    first = int(start.min())
+    shifted = start - first + track * (int((start + duration).max()) - first + 1)
+    order = intervals.nesting_order(shifted, shifted + duration)
+    shifted, duration = shifted[order], duration[order]
+    parent = intervals.parents(shifted, shifted + duration)
+    nested = parent >= 0
+    np.subtract.at(self_ns, order[parent[nested]], duration[nested])
+    return np.maximum(self_ns, 0)
 
 
 def _label_names(names: Strings, on_device: NDArray[np.bool_]) -> list[str]:

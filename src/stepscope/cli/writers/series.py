@@ -50,6 +50,8 @@ def write_tensors(out: Console, payload: views.TensorsView) -> None:
     """Write what was logged."""
     if payload.missing is not None:
         out.print(escape(payload.missing))
+    elif payload.sentence:
+        out.print(f"[bold]{escape(payload.sentence)}[/bold]")
     if payload.nan_origin is not None:
         out.print(f"[bold]origin of NaN[/bold]  {escape(payload.nan_origin)}")
     for finding in payload.findings:

@@ -228,7 +228,8 @@ def read_annotations(trace: Trace) -> analysis.Columns:
     columns = trace.columns("annotations", analysis.ANNOTATION_COLUMNS)
     if not len(columns["duration_ns"]):
         # Profilers before 2022 wrote steps, loaders and optimizers as operators.
-        columns = trace.columns("operators", ("name", "duration_ns"), condition=_MARKS)
+        host_columns = [name for name in analysis.ANNOTATION_COLUMNS if name != "on_device"]
+        columns = trace.columns("operators", host_columns, condition=_MARKS)
         columns["on_device"] = np.zeros(len(columns["duration_ns"]), dtype=np.int64)
     return columns
 
@@ -260,9 +261,9 @@ def read_script_annotations(run: Run) -> list[tuple[schema.ProcessInfo, analysis
     started = run.period.condition("start_ns")
     rows = run.reader.table(
         "spans",
-        columns=["name", "process", "start_ns", "end_ns"],
+        columns=["name", "process", "log", "start_ns", "end_ns"],
         condition=f"kind = 'annotation' AND end_ns IS NOT NULL AND {started}",
-        encoded=("name", "process"),
+        encoded=("name", "process", "log"),
     )
     duration = np.ma.getdata(rows["end_ns"]) - rows["start_ns"]
     names, process = rows["name"], rows["process"]
@@ -274,6 +275,8 @@ def read_script_annotations(run: Run) -> list[tuple[schema.ProcessInfo, analysis
             columns = {
                 "name": replace(names, codes=names.codes[selected]),
                 "on_device": np.zeros(int(selected.sum()), dtype=np.int64),
+                "track": rows["log"].codes[selected],
+                "start_ns": rows["start_ns"][selected],
                 "duration_ns": duration[selected],
             }
             annotations.append((info, columns))

@@ -37,6 +37,8 @@ UNKNOWN_CORES = (
     "tensor or matrix cores, so the share on them is a lower bound"
 )
 EMPTY_RANGE = "the steps of this trace have no duration, so there are no shares of it"
+HIGH_RATIO = 0.8
+"""Utilization and SM efficiency from which on neither limits the steps."""
 HEURISTIC = "use of tensor or matrix cores is guessed from kernel names"
 
 
@@ -78,6 +80,9 @@ class TraceMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int | None
     trace: str
+    sentence: str
+    """How much of its time and of its multiprocessors the least used device works; empty without
+    devices."""
     range_ns: int | None
     """Time from the first start of a step to the last end, each step until its device work is
     done."""
@@ -116,6 +121,7 @@ def _show_trace(run: Run, trace: Trace, options: ViewOptions) -> TraceMetrics:
     return TraceMetrics(
         rank=trace.rank,
         trace=trace.name,
+        sentence=_write_sentence(devices),
         range_ns=int(steps.extent.end[-1] - steps.extent.start[0]) if steps is not None else None,
         bucket_ns=buckets.width_ns if buckets is not None else None,
         devices=devices,
@@ -162,6 +168,26 @@ def _show_device(device: int, facts: DeviceFacts, metrics: analysis.GpuMetrics) 
         utilization_curve_ratio=metrics.utilization_curve,
         est_sm_efficiency_curve_ratio=metrics.sm_efficiency_curve,
     )
+
+
+def _write_sentence(devices: list[DeviceMetrics]) -> str:
+    """Write how much of its time and of its multiprocessors the least used device works."""
+    measured = [device for device in devices if device.utilization_ratio is not None]
+    if not measured:
+        return ""
+    device = min(measured, key=lambda device: device.utilization_ratio or 0.0)
+    name = f"GPU {device.device}"
+    if len(devices) > 1:
+        name += f", the least used of {len(devices)},"
+    busy, efficiency = device.utilization_ratio or 0.0, device.est_sm_efficiency_ratio
+    text = f"{name} runs kernels {quantities.percent(busy)} of the time"
+    if efficiency is not None:
+        text += f" and fills an estimated {quantities.percent(efficiency)} of its SMs"
+    if busy < HIGH_RATIO:
+        text += ": Idle time shows what it waits for"
+    elif efficiency is not None and efficiency < HIGH_RATIO:
+        text += ": Kernels lists those with few blocks per SM"
+    return f"{text}."
 
 
 def _write_notes(devices: list[DeviceMetrics]) -> list[str]:

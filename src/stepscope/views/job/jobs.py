@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope import analysis, comparison, cost, diagnosis, rule_feed, schema, store
+from stepscope import analysis, comparison, cost, diagnosis, quantities, rule_feed, schema, store
 from stepscope.run import (
     Run,
     count_devices_with_work,
@@ -59,6 +59,26 @@ class JobVerdict(msgspec.Struct, frozen=True, kw_only=True):
     saving_of: str | None
     saving_is_bound: bool
     """True where it saves at most that."""
+
+
+def describe_verdict(verdict: JobVerdict) -> str:
+    """Write a verdict in a short sentence: where the job is stuck, else the bottleneck."""
+    if verdict.stuck is not None:
+        return verdict.stuck
+    if verdict.suspect in {"healthy", "insufficient_evidence"}:
+        return f"{verdict.words.capitalize()}."
+    share = quantities.percent(verdict.share_ratio)
+    cause = "" if verdict.cause == "unknown" else f": {diagnosis.name_cause(verdict.cause)}"
+    return f"Bottleneck: {diagnosis.SUSPECT_NAMES[verdict.suspect]}, {share} of step time{cause}."
+
+
+def describe_saving(verdict: JobVerdict) -> str | None:
+    """Name the first fix with a prediction, and what it saves; None without one."""
+    if verdict.fix is None:
+        return None
+    at_most = "at most " if verdict.saving_is_bound else ""
+    saving = quantities.percent(verdict.saving_ratio)
+    return f"{verdict.fix}: saves {at_most}{saving} of the step."
 
 
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -185,6 +185,7 @@ def _label_stacks(trace: Trace) -> analysis.RowLabels:
 
 
 NO_ANNOTATIONS = "the trace has no annotations"
+_BRACKETS = (schema.STEP_PREFIX, *analysis.PROFILER_MARKS)
 
 
 class Annotations(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +197,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     process: str | None
     """The process, for ranges that stepscope recorded in the job itself."""
     sentence: str
-    """Annotation that takes longest; empty without any, or where one is requested."""
+    """Annotation that takes longest itself; empty without any, or where one is requested."""
     row_count: int
     """Names; a name counts twice if it is both on the host and on devices."""
     annotations: list[analysis.AnnotationGroup]
@@ -291,13 +292,29 @@ def _show_source(
     )
 
 
+ONLY_STEPS = (
+    "Only the steps are annotated: ranges of `torch.profiler.record_function` name their parts."
+)
+
+
 def _name_longest(rows: list[analysis.AnnotationGroup]) -> str:
-    """Write which annotation takes longest."""
-    if not rows:
-        return ""
-    first = max(rows, key=lambda row: row.total_ns)
-    processor = "on the device" if first.on_device else "on the host"
+    """Write which annotation takes longest itself, apart from the brackets of profilers."""
+    brackets = [row for row in rows if row.name.startswith(_BRACKETS)]
+    ranges = [row for row in rows if not row.name.startswith(_BRACKETS)]
+    if not ranges:
+        return ONLY_STEPS if rows else ""
+    first = max(ranges, key=lambda row: row.self_ns)
+    of_all, of_brackets = (
+        sum(row.self_ns for row in group if row.on_device == first.on_device)
+        for group in (rows, brackets)
+    )
+    share = quantities.percent(first.self_ns / max(1, of_all))
+    rest = ""
+    if of_brackets > first.self_ns:
+        unnamed = quantities.percent(of_brackets / of_all)
+        rest = f"; {unnamed} of it is in no range inside the steps"
     return (
-        f"{shorten_name(first.name)} takes longest {processor}: "
-        f"{quantities.duration(first.total_ns)} in {quantities.count_of(first.count, 'range')}."
+        f"{shorten_name(first.name)} itself takes {share} of annotated "
+        f"{'device' if first.on_device else 'host'} time, {quantities.duration(first.self_ns)} in "
+        f"{quantities.count_of(first.count, 'range')}{rest}."
     )

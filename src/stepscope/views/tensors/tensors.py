@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from stepscope import analysis, intervals, rule_feed, schema
+from stepscope import analysis, intervals, quantities, rule_feed, schema
 from stepscope.rules import NamedTensor, describe_origin, find_first_origin, name_tensors
 from stepscope.run import LastStatistics, Run, read_last_statistics, read_scalars
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
@@ -176,6 +176,9 @@ class RecordedTensor(msgspec.Struct, frozen=True, kw_only=True):
 class TensorsView(Ranged, frozen=True, kw_only=True):
     """Payload of `tensors`."""
 
+    sentence: str
+    """Where a number was first NaN, else the rule that fired first, else the course of the loss;
+    empty without data."""
     scalars: list[ScalarSeries]
     left_out_count: Annotated[int, schema.field_label("omitted series")]
     """Series that exceed the limit and are omitted."""
@@ -212,17 +215,19 @@ def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
     )
     origin = find_first_origin(run.processes)
     ranks = {process.process: process.rank for process in run.processes}
+    scalars = [
+        _show_series(
+            series,
+            ranks.get(series.process),
+            run.clock.origin_ns,
+            step_ends.get(series.process),
+            max_points,
+        )
+        for series in logged[:MAX_SERIES]
+    ]
     return TensorsView(
-        scalars=[
-            _show_series(
-                series,
-                ranks.get(series.process),
-                run.clock.origin_ns,
-                step_ends.get(series.process),
-                max_points,
-            )
-            for series in logged[:MAX_SERIES]
-        ],
+        sentence=_write_sentence(origin, findings, scalars, len(recorded)),
+        scalars=scalars,
         left_out_count=max(0, len(logged) - MAX_SERIES),
         tensors=[_show_tensor(tensor, rules[id(tensor)]) for tensor in recorded[:MAX_TENSORS]],
         left_out_tensor_count=max(0, len(recorded) - MAX_TENSORS),
@@ -232,6 +237,33 @@ def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
         nan_origin_step=None if origin is None else origin.step,
         missing=None if logged or recorded or origin else explain_no_scalars(run),
     )
+
+
+def _write_sentence(
+    origin: schema.NanOriginFact | None,
+    findings: list[TensorFinding],
+    scalars: list[ScalarSeries],
+    tensor_count: int,
+) -> str:
+    """Write what is wrong with the numbers of the model, and where it began."""
+    if origin is not None:
+        return describe_origin(origin).partition(". ")[0].removesuffix(".") + "."
+    if findings:
+        first = findings[0]
+        tensor = next((tensor for tensor in first.tensors if tensor.first_step is not None), None)
+        location = "" if tensor is None else f", at step {tensor.first_step} in {tensor.name}"
+        if len(findings) == 1:
+            return f"{first.rule} fired{location}."
+        return f"{len(findings)} rules fired, {first.rule} first{location}."
+    if not scalars and not tensor_count:
+        return ""
+    loss = next((series for series in scalars if "loss" in series.name.lower()), None)
+    values = [value for value in loss.value if value is not None] if loss is not None else []
+    if loss is None or len(values) < 2:
+        return f"No rule about {quantities.count_of(tensor_count, 'tensor')} or a loss fired."
+    verb = "falls" if values[-1] < values[0] else "does not fall"
+    ends = f"{quantities.number(values[0])} to {quantities.number(values[-1])}"
+    return f"{loss.name} {verb}: {ends}. No rule about tensors or losses fired."
 
 
 def _show_tensor(tensor: LastStatistics, rules: list[str]) -> RecordedTensor:

@@ -31,11 +31,11 @@ export function Path({ tabs }: { tabs: ComponentChildren }) {
       <ResourceView resource={resource}>
         {(payload) => (
           <>
-            <QualityNotes quality={payload.quality} notes={payload.paths.flatMap((path) => path.notes)} />
             {payload.missing === null ? null : <EmptyState text={payload.missing} />}
             {payload.paths.map((path, index) => (
               <Steps key={path.traces.join()} path={path} shareOf={payload.share_of} id={index === 0 ? undefined : `path-${index}`} />
             ))}
+            <QualityNotes quality={payload.quality} notes={payload.paths.flatMap((path) => path.notes)} />
           </>
         )}
       </ResourceView>

@@ -26,12 +26,12 @@ export function WhatIf({ tabs }: { tabs: ComponentChildren }) {
       <ResourceView resource={resource}>
         {(payload) => (
           <>
-            <QualityNotes quality={payload.quality} notes={payload.recordings.flatMap((recording) => recording.notes)} />
             {payload.missing === null ? null : <EmptyState text={payload.missing} />}
             {payload.recordings.map((recording, index) => (
               <Recording key={recording.traces.join()} recording={recording} shareOf={payload.share_of} id={index === 0 ? undefined : `fixes-${index}`} />
             ))}
             {payload.recordings[0] === undefined ? null : <Combination fixes={payload.recordings[0].fixes} />}
+            <QualityNotes quality={payload.quality} notes={payload.recordings.flatMap((recording) => recording.notes)} />
           </>
         )}
       </ResourceView>
