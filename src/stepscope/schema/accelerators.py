@@ -114,7 +114,7 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
             return advice
         if self.recording:
             advice = re.sub(
-                "torch.profiler stores it with CUDA activities.*", self.recording, advice
+                "torch.profiler stores them with CUDA activities.*", self.recording, advice
             )
         for words, adapted in (
             ("; with fixed shapes also CUDA graphs (mode='reduce-overhead')", ""),
@@ -229,7 +229,7 @@ ACCELERATORS = (
         activity="torch_npu.profiler.ProfilerActivity.NPU",
         module="torch.npu",
         allocator_variable="PYTORCH_NPU_ALLOC_CONF",
-        recording="torch_npu.profiler.profile stores it with "
+        recording="torch_npu.profiler.profile stores them with "
         "torch_npu.profiler.ProfilerActivity.NPU",
     ),
     # https://github.com/pytorch/kineto/blob/main/libkineto/include/ActivityType.h: the arguments of
@@ -292,7 +292,7 @@ ACCELERATORS = (
 )  # fmt: skip
 """All makers; CUDA's spellings come first, which an export writes."""
 _UNKNOWN = Accelerator(
-    name="", recording="torch.profiler stores it with the activity of the devices, if it has one"
+    name="", recording="torch.profiler stores them with the activity of the devices, if it has one"
 )
 """Devices of a maker that nothing tells."""
 # https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/native_functions.yaml

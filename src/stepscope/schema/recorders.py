@@ -104,14 +104,14 @@ PYTORCH = Recorder(
     is_torch=True,
     fetches="of a torch DataLoader",
     recording={
-        "devices": "torch.profiler stores it with CUDA activities (ProfilerActivity.CUDA), on a "
+        "devices": "torch.profiler stores them with CUDA activities (ProfilerActivity.CUDA), on a "
         "machine with a GPU",
         "launches": "torch.profiler stores them with CPU and CUDA activities together",
         "operators": "torch.profiler stores them with CPU activities (ProfilerActivity.CPU)",
         "steps": "torch.profiler stores them where the script calls the profiler's step()",
         "shapes": "torch.profiler stores them with record_shapes=True",
         "stacks": "torch.profiler stores them with with_stack=True",
-        "memory": "torch.profiler stores it with profile_memory=True",
+        "memory": "torch.profiler stores them with profile_memory=True",
         "modules": "torch.profiler stores them with with_stack=True and with_modules=True",
         "counters": "torch.profiler stores them with "
         "experimental_config=torch._C._profiler._ExperimentalConfig(profiler_metrics=[…], "
@@ -130,7 +130,7 @@ NSIGHT_SYSTEMS = Recorder(
     is_torch=True,
     fetches="of a torch DataLoader",
     recording={
-        "devices": "nsys profile stores it with --trace=cuda",
+        "devices": "nsys profile stores them with --trace=cuda",
         "launches": "nsys profile stores them with --trace=cuda",
         "operators": "nsys profile stores them with --trace=cuda,nvtx where the script runs in "
         "torch.autograd.profiler.emit_nvtx()",
@@ -239,12 +239,13 @@ RECORDERS = (
         marks_training=True,
         fetches="of a paddle.io.DataLoader",
         recording={
-            "devices": "paddle.profiler stores it with ProfilerTarget.GPU, on a machine with a GPU",
+            "devices": "paddle.profiler stores them with ProfilerTarget.GPU, on a machine with a "
+            "GPU",
             "launches": "paddle.profiler stores them with ProfilerTarget.CPU and "
             "ProfilerTarget.GPU together",
             "operators": "paddle.profiler stores them with ProfilerTarget.CPU",
             "steps": "paddle.profiler stores them where the script calls the profiler's step()",
-            "memory": "paddle.profiler stores it with profile_memory=True",
+            "memory": "paddle.profiler stores them with profile_memory=True",
         },
         otherwise="paddle.profiler stores none",
         recommendations={

@@ -21,6 +21,7 @@ from stepscope.cli.writers.verdict import write_verdict
 from stepscope.cli.writers.verdict_screen import write_screen
 from stepscope.diagnosis import (
     ContributingCause,
+    Death,
     Evidence,
     Fix,
     JobAccount,
@@ -130,6 +131,13 @@ def test_a_verdict_with_everything_fits_one_screen() -> None:
         assert part in text
     assert "Do 3" not in text
     assert [f"{n} is" in text for n in range(6)] == [False, True, True, True, False, False]
+    output = [f"line {n}" for n in range(20)]
+    death = Death(cause="exception", headline="It died.", exit_code=1, signal=None, output=output)
+    lines = write_short(fixes=fixes, evidence=evidence, death=death)
+    assert len(lines) <= 30
+    title = "Last lines of the error output:"
+    shown = [line.strip() for line in lines[1:6]]
+    assert shown == ["It died.", title, "line 17", "line 18", "line 19"]
 
 
 def test_fixes_of_a_job_are_among_those_of_its_steps() -> None:
@@ -157,8 +165,9 @@ def test_fixes_of_a_job_are_among_those_of_its_steps() -> None:
         "-  Shorten 0.4: saves at most 40% of the job",
         "1. Do 0.3",
         "2. Do 0.1",
-        "-  Shorten 0.05: saves at most 5% of the job",
+        "",
     ]
+    assert "(1 more fix" in lines[-1]
     later = "\n".join(write_short(fixes=fixes, job=msgspec.structs.replace(job, is_first=False)))
     assert "Shorten 0.4" in later
     assert "Shorten 0.05" not in later

@@ -91,7 +91,7 @@ def test_times_of_another_clock(
         ("xla::add", "torch_xla.debug.profiler does"),
         ("hpu::cast", "ProfilerActivity.HPU"),
         ("xpu::linear", "ProfilerActivity.XPU"),
-        ("npu::npu_format_cast", "torch_npu.profiler.profile stores it with"),
+        ("npu::npu_format_cast", "torch_npu.profiler.profile stores them with"),
         ("torch_mlu::custom", "ProfilerActivity.PrivateUse1"),
         ("aten::convolution_overrideable", "with the activity of the devices, if it has one"),
         ("aten::item", "with the activity of the devices, if it has one"),

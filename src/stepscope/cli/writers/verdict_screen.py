@@ -16,7 +16,6 @@ from stepscope.cli.output import locate, suggest
 from stepscope.cli.text import console
 from stepscope.cli.writers.generic import write_doubts
 from stepscope.cli.writers.verdict import (
-    MAX_OUTPUT_LINES,
     MIN_PHASE_RATIO,
     choose_command,
     describe_base,
@@ -32,7 +31,7 @@ MIN_JOB_SAVING = 0.1
 """Fixes outside of the steps that save a smaller share of the job are not on the screen, unless the
 job comes first."""
 MAX_ITEMS = 3
-"""Evidence and fixes that are shown."""
+"""Evidence, fixes and lines of output that are shown."""
 _CELLS = "█▓▒░▚▖▞▝▙"
 _WITHOUT_CELL = "·"
 _COLOURS = {
@@ -63,7 +62,7 @@ def write_screen(
     verdict: diagnosis.Verdict,
     location: str = "RUN",
     *,
-    max_output_lines: int = MAX_OUTPUT_LINES,
+    max_output_lines: int = MAX_ITEMS,
 ) -> None:
     """Write the verdict of a run in about 20 lines of 80 columns.
 
@@ -169,39 +168,49 @@ def _write_bar(out: Console, verdict: diagnosis.Verdict) -> None:
 
 
 def _write_fixes(out: Console, verdict: diagnosis.Verdict) -> None:
-    """Write the fixes of the step with their numbers, and those of the job among them by what they
+    fixes = _list_fixes(verdict)[:MAX_ITEMS]
+    if fixes:
+        out.print()
+        out.print("[bold]What to do[/bold]")
+    for number, text in fixes:
+        write_item(out, text, mark="- " if number is None else f"{number}.")
+
+
+def _list_fixes(verdict: diagnosis.Verdict) -> list[tuple[int | None, Text]]:
+    """List the fixes of the step with their numbers, and those of the job among them by what they
     save of it: all where the job comes first, otherwise the large ones."""
     job = verdict.job
-    job_fixes = [] if job is None else job.fixes[:MAX_ITEMS]
+    job_fixes = [] if job is None else job.fixes
     if job is not None and not job.is_first:
         job_fixes = [fix for fix in job_fixes if fix.saving_ratio >= MIN_JOB_SAVING]
-    if not verdict.fixes and not job_fixes:
-        return
-    out.print()
-    out.print("[bold]What to do[/bold]")
-    for number, fix in enumerate(verdict.fixes[:MAX_ITEMS], 1):
-        while job_fixes and job_fixes[0].saving_ratio >= (fix.job_saving_ratio or 0.0):
-            _write_job_fix(out, job_fixes.pop(0))
-        text = Text(fix.title, style="bold")
-        if fix.prediction is not None:
-            at_most = "at most " if fix.prediction.is_bound else ""
-            saving = quantities.percent(fix.prediction.saving_ratio)
-            if saving == quantities.percent(0.0):
-                text.append(": saves nothing by itself", style="not bold")
-            else:
-                text.append(f": saves {at_most}{saving} of the step", style="not bold")
-                text.append(describe_share_in_job(fix), style="not bold")
-        if fix.tried is not None:
-            text.append(f"; tried: {fix.tried.text}", style="not bold")
-        write_item(out, text, mark=f"{number}.")
-    for job_fix in job_fixes:
-        _write_job_fix(out, job_fix)
+    rest = [(fix.saving_ratio, _describe_job_fix(fix)) for fix in job_fixes]
+    fixes: list[tuple[int | None, Text]] = []
+    for number, fix in enumerate(verdict.fixes, 1):
+        while rest and rest[0][0] >= (fix.job_saving_ratio or 0.0):
+            fixes.append((None, rest.pop(0)[1]))
+        fixes.append((number, _describe_fix(fix)))
+    return [*fixes, *((None, text) for _, text in rest)]
 
 
-def _write_job_fix(out: Console, fix: diagnosis.JobFix) -> None:
+def _describe_fix(fix: diagnosis.Fix) -> Text:
+    text = Text(fix.title, style="bold")
+    if fix.prediction is not None:
+        at_most = "at most " if fix.prediction.is_bound else ""
+        saving = quantities.percent(fix.prediction.saving_ratio)
+        if saving == quantities.percent(0.0):
+            text.append(": saves nothing by itself", style="not bold")
+        else:
+            text.append(f": saves {at_most}{saving} of the step", style="not bold")
+            text.append(describe_share_in_job(fix), style="not bold")
+    if fix.tried is not None:
+        text.append(f"; tried: {fix.tried.text}", style="not bold")
+    return text
+
+
+def _describe_job_fix(fix: diagnosis.JobFix) -> Text:
     at_most = "at most " if fix.is_bound else ""
     saving = f": saves {at_most}{quantities.percent(fix.saving_ratio)} of the job"
-    write_item(out, Text(fix.title, style="bold").append(saving, style="not bold"), mark="- ")
+    return Text(fix.title, style="bold").append(saving, style="not bold")
 
 
 def _write_job(out: Console, verdict: diagnosis.Verdict) -> None:
@@ -230,7 +239,9 @@ def _name_function(part: diagnosis.JobPart) -> str:
 def _write_rest(out: Console, verdict: diagnosis.Verdict, location: str) -> None:
     """Write the commands that lead on."""
     out.print()
-    for number, fix in enumerate(verdict.fixes[:MAX_ITEMS], 1):
+    fixes = _list_fixes(verdict)
+    for number in (number for number, _ in fixes[:MAX_ITEMS] if number is not None):
+        fix = verdict.fixes[number - 1]
         if fix.changes and fix.tried is None:
             command = choose_command(fix, number, location)
             out.print(Text.assemble(("try", "dim"), f"  {command}"), soft_wrap=True)
@@ -239,7 +250,7 @@ def _write_rest(out: Console, verdict: diagnosis.Verdict, location: str) -> None
     counts = [
         quantities.count_of(len(items), *names)
         for items, *names in (
-            (verdict.fixes[MAX_ITEMS:], "more fix", "more fixes"),
+            (fixes[MAX_ITEMS:], "more fix", "more fixes"),
             (verdict.also, "contributing cause"),
             (list_more_notes(verdict), "note"),
         )
