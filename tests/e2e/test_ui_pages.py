@@ -19,7 +19,16 @@ from playwright.sync_api import Page, Route, expect
 
 from stepscope.quantities import duration, percent
 from stepscope.testing import RunBuilder
-from tests.support.browsed import IN_A_BROWSER, Ui, assert_drawn, cells, drawn, screen, settled
+from tests.support.browsed import (
+    IN_A_BROWSER,
+    SCREENS,
+    Ui,
+    assert_drawn,
+    cells,
+    drawn,
+    screen,
+    settled,
+)
 from tests.support.kineto_files import kernel, launch, op, trace
 from tests.support.tiers import extend_all_but
 from tests.support.ui_runs import (
@@ -34,9 +43,6 @@ from tests.support.ui_runs import (
 from tests.support.under_stepscope import bearer_of, command_json
 
 pytestmark = IN_A_BROWSER
-REGISTRY = Path(__file__).parents[2] / "web" / "src" / "app" / "screens.ts"
-SCREENS = re.findall(r'^  \{ name: "(.+?)"', REGISTRY.read_text(), flags=re.MULTILINE)
-assert "overview" in SCREENS, f"{REGISTRY} has one entry per line"
 in_detail = pytest.mark.extended("a screen in detail; the ways through the page are in other tests")
 TRACES, JOB, HOSTILE = "training/fixed", "training/job", "hostile"
 
@@ -50,15 +56,6 @@ def served(serve: Callable[..., Ui], tmp_path_factory: pytest.TempPathFactory) -
 @pytest.mark.parametrize("name", SCREENS)
 def test_every_screen_is_drawn_and_accessible(ui: Ui, name: str) -> None:
     assert_drawn(ui.open(screen(name, TRACES, **{"with": TRACES} if name == "compare" else {})))
-
-
-@pytest.mark.extended("the screens of the test above, of another run and in the dark")
-@pytest.mark.parametrize("name", SCREENS)
-def test_every_screen_of_a_job_in_both_schemes(ui: Ui, name: str) -> None:
-    page = ui.open(screen(name, JOB, **{"with": TRACES} if name == "compare" else {}))
-    assert_drawn(page)
-    page.emulate_media(color_scheme="dark")
-    assert_drawn(page, only_colors=True)
 
 
 @pytest.mark.seed("SMP-09")

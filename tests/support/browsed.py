@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +16,12 @@ expect.set_options(timeout=30_000)  # tests run side by side on few cores
 
 IN_A_BROWSER = [pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
 """Marks of a test module that uses a browser."""
-_AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+_WEB = Path(__file__).parents[2] / "web"
+_AXE = _WEB / "node_modules" / "axe-core" / "axe.min.js"
+_REGISTRY = _WEB / "src" / "app" / "screens.ts"
+SCREENS = re.findall(r'^  \{ name: "(.+?)"', _REGISTRY.read_text(), flags=re.MULTILINE)
+"""Names of the screens of a run."""
+assert "overview" in SCREENS, f"{_REGISTRY} has one entry per line"
 
 _COLOR_RULES = ["color-contrast", "link-in-text-block"]
 

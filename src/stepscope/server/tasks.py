@@ -122,12 +122,13 @@ PREPARED_VIEWS = ("overview", "insights", "steps", "step-series", "memory")
 
 
 def prepare(runs: OpenRuns, *, location: str, revision: int, number: int) -> bool:
-    """Store a view of an opened run before a client requests it. Returns True after the last one,
-    and where results are not stored."""
+    """Store a view of an opened run before a client requests it, where results are stored, and at
+    last the summary with the verdict. Returns True after that."""
     run = runs.open(location, revision)
     if number < len(PREPARED_VIEWS) and stores_results(run):
         views.VIEWS[PREPARED_VIEWS[number]](run)
-        return number + 1 == len(PREPARED_VIEWS)
+        return False
+    views.summarize_job(run, size_of(location))
     return True
 
 

@@ -14,7 +14,7 @@ import { SCREENS } from "./screens";
 
 /** Parameters that name runs: a saved view is one of the run that it is stored with. */
 const RUN_PARAMS = ["run", "open", "with"];
-const [from, to] = [param("from"), param("to")];
+const [from, to, tab] = [param("from"), param("to"), param("tab")];
 
 export function ShareMenu() {
   return run.value === null ? null : <RunShareMenu key={run.value} id={run.value} />;
@@ -22,7 +22,8 @@ export function ShareMenu() {
 
 function RunShareMenu({ id }: { id: string }) {
   const session = useGet<RunSession>("/api/session", { run: id }).data;
-  const view = SCREENS.find(({ name }) => name === screen.value)?.views?.[0] ?? screen.value;
+  const { views = [] } = SCREENS.find(({ name }) => name === screen.value) ?? {};
+  const view = views.find((name) => `-${name}`.endsWith(`-${tab.value ?? ""}`)) ?? views[0] ?? screen.value;
   const command = session === null ? null : commandOf({
     location: session.location,
     view: view === "" ? undefined : view,

@@ -40,7 +40,7 @@ export function Shell() {
       <Navigation current={current} />
       <header class="top">
         <RunTabs />
-        {run.value === null || HAS_VERDICT.includes(current.name) ? null : <VerdictLine id={run.value} />}
+        {run.value === null || HAS_VERDICT.includes(current.name) ? null : <VerdictLine key={current.name} id={run.value} />}
         <div class="tools">
           <RangeChip />
           <JobActions />
@@ -63,7 +63,7 @@ function RunTitle({ id, screenTitle }: { id: string; screenTitle: string }) {
   return <DocumentTitle parts={[screenTitle, useRunName(id)]} />;
 }
 
-/** Verdict of the run, which leads to the overview. */
+/** Verdict of the run, which leads to the overview; requested on each screen until it is stored. */
 function VerdictLine({ id }: { id: string }) {
   const { headline, advice } = useRunSummary(id);
   if (headline === null) return <span class="verdict-line" />;

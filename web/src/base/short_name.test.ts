@@ -12,6 +12,7 @@ test.each([
   ["aten::addmm", "aten::addmm"],
   ["Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"],
   ["ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_Generic"],
+  ["ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"],
   ["triton_poi_fused_add_0", "triton_poi_fused_add_0"],
   ["ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"],
 ])("%s", (name, short) => {

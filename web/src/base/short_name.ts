@@ -14,7 +14,7 @@ export function shortName(name: string): string {
   if (file !== null) return file[1] ?? name;
   const evaluated = /^autograd::engine::evaluate_function: (.+)$/.exec(name);
   if (evaluated !== null) return evaluated[1] ?? name;
-  if (!name.startsWith("void ") && !/::.*[<(]|<.*::|^\w+\(.*[*<]/.test(name)) return name;
+  if (!name.startsWith("void ") && !/::.*[<(]|<.*::|^\w+\(.*[*<]|^nccl\w+\(/.test(name)) return name;
   const text = name.replace(/^void /, "").replaceAll("(anonymous namespace)::", "");
   const end = text.search(/[<(]/);
   const path = end < 0 ? text : text.slice(0, end);

@@ -198,7 +198,7 @@ export function columnsOf(rows: readonly JsonObject[], type: Structure, unit: st
     const label = type.label(name, rows.some((row) => typeof row.unit === "string") ? "inherited" : unit);
     const hasNumbers = rows.some((row) => typeof row[name] === "number");
     return labelled<JsonObject>(name, label, {
-      wraps: name === "sentence" && rows.length <= MAX_WRAPPED,
+      wraps: (name === "sentence" || name === "reason") && rows.length <= MAX_WRAPPED,
       numeric: (hasNumbers || label.unit !== "none") && label.display !== "identifier",
       value: (row) => cellOf(row[name], label),
     });

@@ -115,7 +115,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
         keyOf={(row) => rowKey(row.name)}
         footnote={omittedRows(device.operators.length, device.operator_count)}
         fields={columns(
-          "OperatorMemory", "name", "calls", "self_size_increase_bytes", "size_increase_bytes",
+          "OperatorMemory", ["name", { isLongName: true }], "calls", "self_size_increase_bytes", "size_increase_bytes",
           "self_allocation_count", "allocation_count", "self_allocation_bytes", "allocation_bytes",
         )}
       />
@@ -126,7 +126,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
         definition="Allocations with their release. Times are relative to the start of the trace; events outside of it have none."
         rows={device.blocks}
         footnote={omittedRows(device.blocks.length, device.block_count)}
-        fields={columns("MemoryBlockRow", "operator", "size_bytes", "allocated_after_ns", "released_after_ns", "lifetime_ns")}
+        fields={columns("MemoryBlockRow", ["operator", { isLongName: true }], "size_bytes", "allocated_after_ns", "released_after_ns", "lifetime_ns")}
       />}
     </>
   );
@@ -174,7 +174,7 @@ function Peak({ peak }: { peak: MemoryPeak }) {
         definition={`Shares are of ${peak.share_of}.`}
         rows={peak.holders}
         footnote={omittedRows(peak.holders.length, peak.holder_count)}
-        fields={columns("MemoryHolder", "operator", "held_bytes", "held_ratio", "block_count")}
+        fields={columns("MemoryHolder", ["operator", { isLongName: true }], "held_bytes", "held_ratio", "block_count")}
       />
     </>
   );

@@ -118,7 +118,7 @@ function Recording({ recording, shareOf, id }: { recording: WhatIfOf; shareOf: s
         definition={`Each fix alone. Savings are of the ${shareOf}. Steps of ${tracesOf(recording)}.`}
         rows={rows}
         fields={columns(
-          "SimulatedFixRow", ["saving_ratio", { display: "bar" }], "step_ns", ["title", { title: "fix" }], "condition", ["rest_category", { draw: restText }], ["fix", { title: "name" }],
+          "SimulatedFixRow", ["saving_ratio", { display: "bar" }], "step_ns", ["title", { title: "fix" }], ["condition", { wraps: true }], ["rest_category", { draw: restText }], ["fix", { title: "name" }],
         )}
       />
       <Unhelpful fixes={recording.fixes} />

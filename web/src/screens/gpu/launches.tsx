@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 
 import type { CallLaunches, KernelSequence, TraceLaunches } from "../../api/views";
 import { count, duration } from "../../base/quantities";
+import { shortName } from "../../base/short_name";
 import { FigurePanel } from "../../charts/figure_panel";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
@@ -63,11 +64,15 @@ function SequenceTable({ rows }: { rows: readonly KernelSequence[] }) {
       rows={rows}
       fields={columns(
         "KernelSequence", "operator",
-        ["kernels", { numeric: false, value: (row) => row.kernels.join(", ") }],
+        ["kernels", { numeric: false, isLongName: true, value: (row) => row.kernels.join(", "), draw: drawKernels }],
         "repeat_count", "total_ns", "gap_ns", "share_ratio",
       )}
     />
   );
+}
+
+function drawKernels({ kernels }: KernelSequence) {
+  return <span class="name" title={kernels.join("\n")}>{kernels.map(shortName).join(", ")}</span>;
 }
 
 function QueueTable({ trace, blockedDepth }: { trace: TraceLaunches; blockedDepth: number }) {

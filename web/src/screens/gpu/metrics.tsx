@@ -31,9 +31,9 @@ function Content({ trace, shareOf }: { trace: TraceMetrics; shareOf: string }) {
         testid="table-gpu-metrics"
         rows={trace.devices}
         fields={columns(
-          "DeviceMetrics", "device", "device_name", "memory_bytes", "compute_capability", "multiprocessor_count", "kernel_count",
-          "utilization_ratio", "est_sm_efficiency_ratio", "unknown_grid_ratio", "est_achieved_occupancy_ratio",
-          "unknown_occupancy_ratio", "tensor_core_ratio", "unknown_tensor_core_ratio",
+          "DeviceMetrics", "device", "utilization_ratio", "est_sm_efficiency_ratio", ["unknown_grid_ratio", { isHidden: true }],
+          "est_achieved_occupancy_ratio", ["unknown_occupancy_ratio", { isHidden: true }], "tensor_core_ratio",
+          ["unknown_tensor_core_ratio", { isHidden: true }], "kernel_count", "multiprocessor_count", "memory_bytes", "compute_capability", ["device_name", { isLongName: true }],
         )}
       />
     </>
