@@ -9,6 +9,7 @@ import { toggleItem, useTexts } from "../parts/url_options";
 import { useView } from "../state/fetch";
 import { columns } from "../widgets/fields";
 import { Answer, PageHeader } from "../widgets/page_header";
+import { sortBy } from "../widgets/sort_heading";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 
 export default function AnnotationsScreen() {
@@ -45,10 +46,10 @@ function Content({ payload }: { payload: AnnotationsView }) {
           title="Annotations"
           testid="table-annotations"
           description={`${count(source.row_count)} names, host and device listed separately. Names that differ only in a number after # are merged. Select a row to add its histogram.`}
-          rows={source.annotations}
+          rows={sortBy(source.annotations, (row) => row.self_ns, true)}
           footnote={omittedRows(source.annotations.length, source.row_count)}
           onRow={(row: AnnotationGroup) => { setHistograms(toggleItem(histograms, row.name)); }}
-          fields={columns("AnnotationGroup", ["name", { isLongName: true }], "on_device", "count", "self_ns", "total_ns", "mean_ns", "p50_ns", "p95_ns", "max_ns")}
+          fields={columns("AnnotationGroup", ["name", { isLongName: true }], "self_ns", "total_ns", "count", "mean_ns", "p50_ns", "p95_ns", "max_ns", "on_device")}
         />
       )}
       <AnnotationHistograms suggestions={annotationNames(payload)} />

@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { describe, expect, test, vi } from "vitest";
 
-import type { HostMemoryView, JobRow, MetricSeries, NodeMemoryUse, RankLateness, RankTime, RooflineGroup, SimulatedFixRow, StepChanges, SystemHeatView, SystemSeriesView } from "../api/views";
+import type { HostMemoryView, JobRow, MetricSeries, NodeMemoryUse, RankLateness, RankTime, RooflineGroup, SimulatedFixRow, NodeView, StepChanges, SystemHeatView, SystemSeriesView } from "../api/views";
 
 vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
 
@@ -17,6 +17,7 @@ const { rooflinePlot } = await import("./roofline/figure");
 const { heatMapFigure } = await import("./system/heat_map");
 const { memoryPlot } = await import("./system/host_memory");
 const { parseCores, metricPlots } = await import("./system/figures");
+const { usage } = await import("./system/metrics");
 
 /** Build a payload with only the fields under test. */
 const partial = <T>(value: Partial<Record<keyof T, unknown>>): T => value as T;
@@ -189,4 +190,13 @@ test("the median step of the first rank is shown with the busiest tracks of its 
   type Groups = Parameters<typeof stepTracks>[0];
   expect(stepTracks(groups as Groups, "b").map(({ id }) => id)).toEqual(["2", "3", "4"]);
   expect(stepTracks(groups as Groups, "z")).toEqual([]);
+});
+
+test("a job that others keep from the cores reads so first", () => {
+  const node = (job: number, outside: number) => partial<NodeView>({
+    cores_available: 2, memory_bytes: null, memory_limit_bytes: null,
+    metrics: [["cpu_busy_ratio", 1], ["job_cpu_cores", job], ["outside_cpu_cores", outside]].map(([metric, mean]) => ({ metric, device: "", statistics: { mean } })),
+  });
+  expect(usage(node(0.1, 1.9))).toBe("Other processes use 1.9 of 2 cores, the job 0.1; cores are busy for 100% of the time.");
+  expect(usage(node(1.9, 0.1))).toBe("Cores are busy for 100% of the time; the job uses 1.9 of 2 cores, other processes 0.1.");
 });

@@ -63,10 +63,12 @@ export function usage({ metrics, cores_available, memory_bytes, memory_limit_byt
   const [[job], [outside]] = [loads("job_cpu_cores"), loads("outside_cpu_cores")];
   const peak = metrics.find(({ metric }) => metric === "memory_used_bytes")?.statistics?.max;
   const total = memory_limit_bytes ?? memory_bytes;
+  const isContended = job !== undefined && outside !== undefined && outside.mean > job.mean;
   const clauses = [
+    ...(isContended ? [`other processes use ${number(outside.mean)} of ${countOf(cores_available, "core")}, the job ${number(job.mean)}`] : []),
     ...(gpus.length === 0 ? [] : [`GPUs are busy for ${percent(gpus.reduce((sum, { mean }) => sum + mean, 0) / gpus.length)} of the time${busiest("GPU", gpus)}`]),
     ...(cpu === undefined ? [] : [`cores are busy for ${percent(cpu.mean)} of the time${busiest("core", cores)}`]),
-    ...(job === undefined || outside === undefined ? [] : [`the job uses ${number(job.mean)} of ${countOf(cores_available, "core")}, other processes ${number(outside.mean)}`]),
+    ...(job === undefined || outside === undefined || isContended ? [] : [`the job uses ${number(job.mean)} of ${countOf(cores_available, "core")}, other processes ${number(outside.mean)}`]),
     ...(peak === undefined ? [] : [`memory use peaks at ${memory(peak)}${total === null ? "" : ` of ${memory(total)}`}`]),
   ];
   return clauses.length === 0 ? null : sentence(clauses.join("; "));
