@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 from pathlib import Path
+
+from stepscope.views.options import MAX_KERNEL_LENGTH, shorten_kernel, shorten_name
 
 WEB = Path(__file__).parents[2] / "web"
 
@@ -28,3 +31,14 @@ def test_the_lock_file_names_no_host() -> None:
     lock = (WEB / "package-lock.json").read_text()
     assert "resolved" not in lock
     assert "registry" not in lock
+
+
+def test_sentences_name_kernels_as_the_tables_of_the_page_do() -> None:
+    cases = re.findall(
+        r'^  \["((?:void |nccl|triton)[^"]*)", "([^"]*)"\],$',
+        (WEB / "src" / "base" / "short_name.test.ts").read_text(),
+        re.MULTILINE,
+    )
+    assert len(cases) >= 8
+    for name, short in cases:
+        assert shorten_kernel(name) == shorten_name(short, MAX_KERNEL_LENGTH)

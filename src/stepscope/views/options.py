@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_args, get_type_hints
 
@@ -381,6 +382,12 @@ MAX_NAME_LENGTH = 500
 """Characters; `timeline-slice` has the full name."""
 MAX_KERNEL_LENGTH = 60
 MAX_LISTED_NAMES = 8
+_GENERIC_KERNEL = re.compile(r"Kernel2?|device_kernel|kernel|GemmUniversal")
+"""Names that say nothing without the first argument of their template."""
+_KERNEL_OPERATION = re.compile(
+    r"\w*(?:Functor|Ops?|Impl)(?:_\w+)?(?=[<,>( ]|$)|\w+_kernel(?:_cuda|_impl)?\b"
+)
+"""What a templated kernel computes."""
 
 
 def shorten_name(name: str, limit: int = MAX_NAME_LENGTH) -> str:
@@ -393,14 +400,25 @@ def shorten_name(name: str, limit: int = MAX_NAME_LENGTH) -> str:
 
 
 def shorten_kernel(name: str) -> str:
-    """Cut the return type, the namespaces, the template and the arguments from a kernel's name.
+    """Shorten a kernel's name to what tells it apart, as tables of the page do: the function, and
+    what its template computes.
 
-    >>> shorten_kernel("void at::native::vectorized_elementwise_kernel<4, float>(int, float*)")
-    'vectorized_elementwise_kernel'
+    >>> shorten_kernel("void at::vectorized_elementwise_kernel<4, at::CUDAFunctor_add<float>>(int)")
+    'vectorized_elementwise_kernel: CUDAFunctor_add'
+    >>> shorten_kernel("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm>(Params)")
+    'cutlass_80_tensorop_bf16_s16816gemm'
     """
-    path = name.removeprefix("void ").replace("(anonymous namespace)::", "")
-    path = path.partition("<")[0].partition("(")[0]
-    return shorten_name(path.rpartition("::")[2] or name, MAX_KERNEL_LENGTH)
+    text = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    path, _, _ = text.partition("<")[0].partition("(")
+    base = path.rpartition("::")[2] or name
+    template = text[len(path) + 1 :] if text[len(path) :].startswith("<") else ""
+    if _GENERIC_KERNEL.fullmatch(base):
+        argument = re.match(r"(?:\w+::)*(\w+)", template)
+        short = argument[1] if argument else base
+    else:
+        operation = _KERNEL_OPERATION.search(template)
+        short = f"{base}: {operation[0]}" if operation and operation[0] != base else base
+    return shorten_name(short, MAX_KERNEL_LENGTH)
 
 
 def list_names(names: Sequence[str], limit: int = MAX_LISTED_NAMES) -> str:
