@@ -23,7 +23,12 @@ from stepscope.diagnosis.causes.core_shortage import describe_outside_load
 from stepscope.diagnosis.causes.data_causes import find_starved_rank
 from stepscope.diagnosis.causes.job_facts import JobFacts, is_boosting
 from stepscope.diagnosis.death import find_death
-from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes, list_refusals
+from stepscope.diagnosis.fixes.advice import (
+    leave_out_useless,
+    list_even_changes,
+    list_fixes,
+    list_refusals,
+)
 from stepscope.diagnosis.fixes.what_if import WhatIf
 from stepscope.diagnosis.host_memory import account_for_memory
 from stepscope.diagnosis.job import begin_with_job
@@ -121,7 +126,8 @@ def diagnose(
         stuck=find_stuck(run.whole_run),
         limitations=_list_limitations(run),
     )
-    return begin_with_job(run, verdict, planned_step_count)
+    verdict = begin_with_job(run, verdict, planned_step_count)
+    return msgspec.structs.replace(verdict, fixes=leave_out_useless(verdict.fixes))
 
 
 def _diagnose_with_memory(run: Run, thresholds: AttributionThresholds) -> Verdict:

@@ -15,7 +15,7 @@ from stepscope.analysis import LineWait
 from stepscope.diagnosis import Fix, Verdict, diagnose
 from stepscope.diagnosis.causes.job_facts import JobFacts
 from stepscope.diagnosis.causes.wait_causes import StepWait, list_wait_fixes
-from stepscope.diagnosis.fixes.advice import CAUSE_FIXES
+from stepscope.diagnosis.fixes.advice import CAUSE_FIXES, leave_out_useless
 from stepscope.diagnosis.fixes.fact_fixes import (
     AUGMENT_BATCHES,
     CALL_LESS,
@@ -28,7 +28,7 @@ from stepscope.diagnosis.fixes.fact_fixes import (
     list_inline_data_fixes,
 )
 from stepscope.diagnosis.traces import trace_fixes
-from stepscope.diagnosis.verdict import CAUSES
+from stepscope.diagnosis.verdict import CAUSES, Prediction
 from stepscope.schema import PYTORCH
 from stepscope.testing import RunBuilder
 from tests.support.cause_runs import CAUSE_RUNS, COMPUTE, SMALL
@@ -432,3 +432,16 @@ def test_an_optimizer_that_calls_operators_for_each_parameter(new_run: RunMaker)
     assert titles[0] == OPTIMIZER_KERNELS
     assert titles.count(OPTIMIZER_KERNELS) == 1
     assert verdict.fixes[0].prediction.saving_ratio == pytest.approx(0.8)
+
+
+def test_a_fix_that_saves_nothing_alone_is_not_advised() -> None:
+    def fix(title: str, step_ns: float | None, in_job: float | None = None) -> Fix:
+        prediction = step_ns and Prediction.from_step(step_ns, 100.0, "it took no time")
+        return Fix(title=title, why=".", prediction=prediction or None, job_saving_ratio=in_job)
+
+    fixes = [
+        *(fix("first", 100.0), fix("none", 100.0), fix("little", 99.6), fix("enough", 99.4)),
+        *(fix("of the job", 100.0, 0.2), fix("unknown", None)),
+    ]
+    titles = [one.title for one in leave_out_useless(fixes)]
+    assert titles == ["first", "enough", "of the job", "unknown"]

@@ -53,6 +53,19 @@ def list_fixes(
     return [_name_switches(fix, facts) for fix in sorted(fixes, key=is_often_wrong)]
 
 
+def leave_out_useless(fixes: Sequence[Fix]) -> list[Fix]:
+    """Leave out the fixes after the first that are predicted to save nothing alone, neither of the
+    step nor of the job."""
+    return [fix for index, fix in enumerate(fixes) if not index or _may_save(fix)]
+
+
+def _may_save(fix: Fix) -> bool:
+    if fix.prediction is None:
+        return True
+    saving_ratio = max(fix.prediction.saving_ratio, fix.job_saving_ratio or 0.0)
+    return saving_ratio >= MIN_SAVING_RATIO
+
+
 def _name_switches(fix: Fix, facts: JobFacts) -> Fix:
     """Name the debug switches in the title of the fix that turns them off."""
     if fix.title != fact_fixes.DEBUG or not facts.debug_switches:
