@@ -437,7 +437,13 @@ def test_an_optimizer_that_calls_operators_for_each_parameter(new_run: RunMaker)
 def test_a_fix_that_saves_nothing_alone_is_not_advised() -> None:
     def fix(title: str, step_ns: float | None, in_job: float | None = None) -> Fix:
         prediction = step_ns and Prediction.from_step(step_ns, 100.0, "it took no time")
-        return Fix(title=title, why=".", prediction=prediction or None, job_saving_ratio=in_job)
+        return Fix(
+            title=title,
+            instructions="change it",
+            why="It takes time.",
+            prediction=prediction or None,
+            job_saving_ratio=in_job,
+        )
 
     fixes = [
         *(fix("first", 100.0), fix("none", 100.0), fix("little", 99.6), fix("enough", 99.4)),
