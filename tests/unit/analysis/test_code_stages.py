@@ -22,6 +22,25 @@ V1, V2 = "torchvision/transforms/transforms.py", "torchvision/transforms/v2/_con
 FOLDER = "DatasetFolder.__getitem__@torchvision/datasets/folder.py"
 LOADER = "default_loader@torchvision/datasets/folder.py > pil_loader@torchvision/datasets/folder.py"
 LAZY = "Image.convert@PIL/Image.py > ImageFile.load@PIL/ImageFile.py"
+FAST_PIPELINE = " > ".join(
+    f"{function}@fasttransform/transform.py"
+    for function in (
+        "Pipeline.__call__",
+        "compose_tfms",
+        "Transform.__call__",
+        "Transform._do_call",
+    )
+)
+OPENS = "PILBase.create@fastai/vision/core.py > load_image@fastai/vision/core.py"
+MONAI = " > ".join(
+    f"{function}@monai/transforms/{file}.py"
+    for function, file in (
+        ("Compose.__call__", "compose"),
+        ("execute_compose", "compose"),
+        ("apply_transform", "transform"),
+        ("_apply_transform", "transform"),
+    )
+)
 FAST = "transformers/tokenization_utils_fast.py"
 BASE = "transformers/tokenization_utils_base.py"
 COLLATORS = "transformers/data/data_collator.py"
@@ -74,6 +93,10 @@ def staged(short: str, *, collating: bool = False) -> tuple[str, str] | None:
         ("Compose.__call__ > add_noise > helper", "augment", "add_noise"),
         (f"Compose.__call__@{V1} > {CALL} > RandomCrop.forward@{V1}", "augment", "RandomCrop"),
         (f"{CALL} > Compose.forward@{V2} > {CALL} > JPEG.forward@{V2}", "augment", "JPEG"),
+        (f"{FAST_PIPELINE} > Resize.encodes@fastai/vision/augment.py", "augment", "Resize"),
+        (f"{FAST_PIPELINE} > {OPENS} > ImageFile.load@PIL/ImageFile.py", "decode", "image decode"),
+        (f"{MONAI} > Spacingd.__call__@monai/spatial.py", "augment", "Spacingd"),
+        (f"{MONAI} > LoadImaged.__call__@monai/io/dictionary.py", "read", "LoadImaged"),
         ("TrainPipeline.__call__ > Shuffle.__call__", "augment", "Shuffle"),
         ("Compose.__call__", "augment", "Compose"),
         (f"Compose.__call__@{V1} > Compose.__init__.<locals>.<lambda> > {LAZY}", "decode", None),
@@ -291,7 +314,8 @@ def prepare(stack: str, text: str = "", **uses: str) -> bool | None:
         ("read_csv@pandas/io/parsers/readers.py", True),
         ("frame > to_csv@pandas/core/generic.py", None),
         ("collate@torch/utils/data/_utils/collate.py", True),
-        ("jitter@kornia/augmentation/base.py", None),
+        ("ColorJitter.forward@kornia/augmentation/base.py > hue@kornia/enhance/adjust.py", True),
+        ("Canny.forward@kornia/filters/canny.py", None),
         ("tokenise > strip_accents", True),
         ("BPETokenizer.encode > merge", True),
         ("token_accuracy > compare", None),

@@ -110,6 +110,12 @@ def test_evaluation_after_predictions_of_the_untrained_model_in_training_mode() 
     assert steps.evaluation.total_ns / MS == 50
 
 
+def test_embeddings_of_all_samples_before_the_training_are_in_no_step() -> None:
+    embedded = ["evaluate:Teacher 3"] * 16
+    steps = steps_of(*embedded, *[f"wait 1 | {STEP}"] * 8, end_kinds=END_KINDS)
+    assert (steps.evaluation.total_ns, walls(steps)) == (0, [14] * 8)
+
+
 def test_a_teacher_that_joins_later_is_no_evaluation() -> None:
     drawing = Drawing().draw(STEP, 5)
     drawing.draw("forward:Net=32 4 | predict:Teacher=32 3 | backward 8 | optimizer 1", 10)

@@ -284,6 +284,41 @@ def test_functions_around_several_classes_are_not_named() -> None:
     assert names["between_steps"] == "upload"
 
 
+@pytest.mark.parametrize(
+    ("calls", "function"),
+    [
+        ("NeuralNet.notify@skorch/net.py > Scoring.on_epoch_end@skorch/scoring.py", None),
+        ("Engine._fire_event@ignite/engine.py > Checkpoint.__call__@ignite/handlers.py", None),
+        (
+            "Loop.run_evaluation@keras/trainer.py > Loop.make@keras/trainer.py",
+            "Loop.run_evaluation",
+        ),
+    ],
+)
+def test_a_library_is_named_by_what_it_does_and_not_by_how_it_calls_that(
+    calls: str, function: str | None
+) -> None:
+    job = DrawnJob().do("main > fit@keras/trainer.py", STEP, 50)
+    job.do(f"main > fit@keras/trainer.py > {calls}", "evaluate 20", 40)
+    process = job.do("main > fit@keras/trainer.py", STEP, 50).process()
+    samples = replace(process.samples, user_line=np.ones_like(process.samples.user_line))
+    names = main_functions(divide_rank((0, job.drawing.now), [replace(process, samples=samples)]))
+    assert names["evaluation"] == (function or calls.rpartition(" > ")[2].partition("@")[0])
+
+
+def test_time_between_short_pieces_of_other_work_is_that_of_its_function() -> None:
+    """An agent acts several times within a sampling period, between the updates."""
+    step = "forward:Net=32 10 | backward 10 | optimizer 10"
+    job = DrawnJob().do("main", ms=0.5)
+    for _ in range(4):
+        job.do("main > fit > collect > save_best", "predict:Net=1 2 | do 5", 100)
+        job.do("main > fit", step, 20)
+    result = job.divide()
+    (row,) = result.functions["between_steps"]
+    assert row.function == "save_best"
+    assert row.time_ns == pytest.approx(result.division.totals["between_steps"], rel=0.02)
+
+
 def test_first_steps_warm_up_and_loaders_restart_between_epochs() -> None:
     step = f"wait 10 | {STEP}"
     job = DrawnJob().do("main", "start 500 | wait 300").do("main", "forward 2000 | backward 10")

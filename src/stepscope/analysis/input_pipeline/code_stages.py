@@ -120,7 +120,7 @@ _FETCH_FILE = "torch/utils/data/_utils/fetch.py"
 SAMPLE_FUNCTIONS = frozenset({"__getitem__", "__getitems__", "__iter__", "__next__"})
 """Methods that request samples from a dataset and batches from an iterator."""
 
-_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
+COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 """Comprehensions are part of the function that contains them."""
 
 _NETWORK_LIBRARIES = frozenset(
@@ -149,6 +149,7 @@ _LIBRARY_STAGES: dict[str, Stage] = {
     "augly": "augment",
     "imgaug": "augment",
     "kornia": "augment",
+    "torch_audiomentations": "augment",
     "fastparquet": "decode",
     "imageio": "decode",
     "soundfile": "decode",
@@ -329,7 +330,9 @@ def _classify_by_library(frames: Sequence[Frame]) -> StagedStack | None:
     return None
 
 
-_RUNS_MODELS = re.compile(r"/(models|ops|pipelines)/|/torchvision/utils\.py$")
+_RUNS_MODELS = re.compile(
+    r"/(models|ops|pipelines)/|/torchvision/utils\.py$|/kornia/(?!augmentation/)"
+)
 _RECORD_LIBRARIES: dict[str, str] = {
     "datasets": "dataset rows",
     "pandas": "pandas",
@@ -343,9 +346,7 @@ def classify_inline_library(frames: Sequence[Frame]) -> StagedStack | None:
     """Classify a stack outside of any fetch by the libraries on it; None where they do not show
     that it reads or transforms data: models and their operators may come from the same ones."""
     data_frames = [
-        frame
-        for frame in frames
-        if frame.library not in {"", "kornia"} and not _RUNS_MODELS.search(frame.file)
+        frame for frame in frames if frame.library and not _RUNS_MODELS.search(frame.file)
     ]
     staged = _classify_by_library(data_frames)
     if staged is not None:
@@ -373,7 +374,7 @@ def _classify_library_frame(frame: Frame, callees: Sequence[Frame]) -> StagedSta
             return StagedStack("augment", f"PIL {frame.bare_function}")
     stage = _LIBRARY_STAGES.get(frame.library)
     if stage is not None:
-        return StagedStack(stage, f"{frame.library} {frame.bare_function}".strip())
+        return StagedStack(stage, f"{frame.library} {_name_call(frame)}".strip())
     for (library, module), label in _DECODING_MODULES.items():
         if frame.library == library:
             inside = f"/{library}/" in frame.file and f"/{module}" in frame.file
@@ -402,6 +403,12 @@ def _classify_transformers(frame: Frame) -> StagedStack | None:
 _CALL_METHODS = frozenset({"__call__", "forward"})
 _STAGE_OF_GROUP: dict[str, Stage] = {stage: stage for stage in STAGE_LABELS}
 _CHAINS = re.compile(r"(^|_)(compose|sequential|pipeline|chain)$")
+_APPLIES = re.compile(
+    r"((apply|base|basic|call|compose|do|dual|execute|image|lambda|map|only|rand(om(izable)?)?|run|tfms?"
+    r"|transforms?|wrapper|<\w+>)(_|$))+"
+)
+"""Functions and base classes of libraries that apply any transform: `compose_tfms`,
+`RandTransform`, `execute_compose`."""
 
 
 def _classify_by_chain(frames: Sequence[Frame]) -> StagedStack | None:
@@ -415,7 +422,7 @@ def _classify_by_chain(frames: Sequence[Frame]) -> StagedStack | None:
             inside = [f for f in frames[index + 1 :] if f.library != "torch"]
             if not inside:
                 return StagedStack("augment", frame.owner)
-            label = _name_call(inside[0])
+            label = _name_member(inside)
             words = to_snake_case(label)
             match = _NAME_STAGES.search(words)
             if match is not None and match.lastgroup in {"decode", "tokenise"}:
@@ -425,6 +432,16 @@ def _classify_by_chain(frames: Sequence[Frame]) -> StagedStack | None:
                 return stack
             return StagedStack("read" if _READ_NAMES.search(words) else "augment", label)
     return None
+
+
+def _name_member(frames: Sequence[Frame]) -> str:
+    """Name the member of a chain by its class, beyond the calls by which its library applies any
+    transform."""
+    for frame in frames:
+        name = frame.owner if frame.library else _name_call(frame)
+        if not _APPLIES.fullmatch(to_snake_case(name)):
+            return name
+    return _name_call(frames[0])
 
 
 def _classify_by_name(frames: Sequence[Frame]) -> StagedStack | None:
@@ -458,7 +475,7 @@ def _classify_by_line(line: str) -> StagedStack | None:
 def _classify_fallback(frames: Sequence[Frame]) -> StagedStack:
     user = [f for f in frames if f.library == ""]
     callees = [
-        frame for frame in user if frame.bare_function not in SAMPLE_FUNCTIONS | _COMPREHENSIONS
+        frame for frame in user if frame.bare_function not in SAMPLE_FUNCTIONS | COMPREHENSIONS
     ]
     if callees and callees[0].bare_function in _CALL_METHODS:
         # A callable object that a dataset applies to each sample is a transform.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope import intervals
-from stepscope.analysis.input_pipeline import data_preparation, stacks
+from stepscope.analysis.input_pipeline import code_stages, data_preparation, stacks
 from stepscope.analysis.input_pipeline.batches import StackSamples
 from stepscope.analysis.input_pipeline.code_stages import Frame, parse_call, parse_stack
 from stepscope.analysis.input_pipeline.waits import Wait, classify_wait, is_sleeping
@@ -382,8 +382,9 @@ def _weigh_without_collections(samples: StackSamples, spans: Spans) -> intervals
 
 def _find_user_function(frames: Sequence[Frame]) -> str:
     """Find the innermost function of user code, '' in the training loop itself."""
-    functions = [frame.function for frame in frames if not frame.library]
-    return functions[-1] if functions else ""
+    users = (frame for frame in reversed(frames) if not frame.library)
+    inner = (f.function for f in users if f.bare_function not in code_stages.COMPREHENSIONS)
+    return next(inner, "")
 
 
 def _sum_causes(

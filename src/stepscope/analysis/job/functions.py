@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope.analysis.input_pipeline import code_stages
-from stepscope.analysis.input_pipeline.batches import StackSamples
+from stepscope.analysis.input_pipeline.stacks import is_hook
 from stepscope.analysis.job.activities import TOP_LEVEL, CallTree, SampledActivities, is_import
 from stepscope.intervals import Int
 
@@ -57,9 +57,10 @@ def measure_functions(
         importing: the class whose functions are packages.
 
     Returns:
-        Functions by class, the longest first. Time of pieces without a sample is of none.
+        Functions by class, the longest first. Time of pieces that no sample of their class stands
+        for is of none.
     """
-    stack, line, code, time_ns = _weigh(activities.samples, edges, classes)
+    stack, line, code, time_ns = _weigh(activities, edges, classes)
     tree, samples = activities.tree, activities.samples
     by_stack = np.zeros((len(samples.stacks), max(1, int(code.max(initial=0)) + 1)))
     np.add.at(by_stack, (stack, code), time_ns)
@@ -159,13 +160,15 @@ def _merge(functions: Sequence[ClassFunction]) -> ClassFunction:
 
 
 def _weigh(
-    samples: StackSamples, edges: Int, classes: NDArray[np.int8]
+    activities: SampledActivities, edges: Int, classes: NDArray[np.int8]
 ) -> tuple[Int, Int, Int, Int]:
-    """Divide the time of pieces over the samples inside each; the last one has the rest of it.
+    """Divide the time of pieces over the samples inside each; the last one has the rest of it. A
+    piece without a sample belongs to the one that stands for its time, if that is of its class.
 
     Returns:
         Stack, line, class and time of each part.
     """
+    samples = activities.samples
     t_ns = samples.t_ns
     first = np.searchsorted(t_ns, edges[:-1], side="right")
     stop = np.searchsorted(t_ns, edges[1:], side="right")
@@ -176,7 +179,17 @@ def _weigh(
     row = first[piece] + position
     start = np.where(position == 0, edges[:-1][piece], t_ns[np.maximum(row - 1, 0)])
     end = np.where(position == counts[piece] - 1, edges[1:][piece], t_ns[row])
-    return samples.stack[row], samples.user_line[row], classes[piece].astype(np.int64), end - start
+    class_of_row = np.full(len(t_ns) + 1, -1, dtype=np.int64)
+    class_of_row[row] = classes[piece]
+    empty = np.flatnonzero(counts == 0)
+    middle = (edges[empty] + edges[empty + 1]) // 2
+    standing = np.searchsorted(activities.end_ns, middle, side="right")
+    is_same = class_of_row[standing] == classes[empty]
+    empty, standing = empty[is_same], standing[is_same]
+    rows = np.concatenate([row, standing])
+    pieces = np.concatenate([piece, empty])
+    time_ns = np.concatenate([end - start, np.diff(edges)[empty]])
+    return samples.stack[rows], samples.user_line[rows], classes[pieces].astype(np.int64), time_ns
 
 
 def _find_pure_lines(tree: CallTree, keys: Int, time_ns: Int) -> set[tuple[int, int, int]]:
@@ -204,7 +217,7 @@ def _name_function(
     tree: CallTree, leaf: int, is_pure: NDArray[np.bool_], line: int, *, is_own: bool
 ) -> tuple[_Name, bool]:
     """Name what a stack runs: the outermost function of user code of its class only; or else the
-    line of user code, if that is; or else the outermost function of a library that is.
+    line of user code, if that is; or else a function of a library that is.
 
     Returns:
         The name, and True if the line of user code is in it.
@@ -217,7 +230,7 @@ def _name_function(
     node = next(inner, next(iter(functions), None))
     is_whole = node is not None
     if node is None and not is_own:
-        node = next((n for n in pure if tree.frames[n].library), None)
+        node = _find_library_call(tree, pure)
     if node is None:
         node = innermost if innermost >= 0 else leaf
     frame = tree.frames[node]
@@ -226,11 +239,21 @@ def _name_function(
     return _Name(frame.function, frame.file, not frame.library, row_line), has_line
 
 
+def _find_library_call(tree: CallTree, path: Sequence[int]) -> int | None:
+    """Find the call that says what a library does: the outermost hook, or else the outermost
+    function that does not only call the functions registered for an event."""
+    nodes = [node for node in path if tree.frames[node].library]
+    hooks = (node for node in nodes if is_hook(tree.frames[node].function))
+    acts = (node for node in nodes if not _NOTIFIES.search(tree.frames[node].bare_function))
+    return next(hooks, next(acts, next(iter(nodes), None)))
+
+
 def _is_function(frame: code_stages.Frame) -> bool:
     return not frame.library and frame.function != TOP_LEVEL
 
 
 _ENTRIES = frozenset({"main", "_main"})
+_NOTIFIES = re.compile(r"^_*(fire|notify|trigger|emit|dispatch)(_|$)")
 _IMPORTS = re.compile(r"^\s*(?:import|from)\s+([\w.]+)")
 
 

@@ -17,6 +17,7 @@ Any other run of predictions, between two pieces of training, is judged by its m
     are evaluation. Those between a forward and its backward pass are not: the loss uses them.
     Of predictions that begin earlier, several in a row (or one in evaluation mode) in less than
     half of the steps are evaluation.
+    Predictions before the training by modules of classes that never train prepare its inputs.
 
 An agent that collects experience predicts from the start as well, and fewer elements at a time than
 it trains on. These predictions are no evaluation, however rare. The exception are batches of a
@@ -37,6 +38,8 @@ work: reading the loss of a step belongs to it.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -94,13 +97,22 @@ def _read_addresses(forward: Spans) -> intervals.Int:
     return np.where(forward.has_flag(FLAG_SIZED), forward.value >> SIZE_BITS, forward.value)
 
 
+class UnusedPredictions(NamedTuple):
+    """Predictions that no training step uses."""
+
+    evaluation: intervals.Intervals
+    preparation: intervals.Intervals = intervals.EMPTY
+    """Of inputs, before the training."""
+
+
 def find_evaluation(
     spans: Spans,
     phases: PhaseSpans,
     first_end_ns: int,
     first_predictions: frozenset[ModuleMode] = frozenset(),
-) -> intervals.Intervals:
-    """Find the evaluation of a job: marked ranges, and batches that are only predicted.
+) -> UnusedPredictions:
+    """Find the evaluation of a job: marked ranges, and batches that are only predicted; and the
+    predictions that prepare its inputs.
 
     Args:
         spans: spans of the training thread.
@@ -109,28 +121,28 @@ def find_evaluation(
         first_predictions: modules that predict in the first step where that is not in the spans.
     """
     marked = _find_modes(spans, EVALUATION_MODES)
+    only_marked = UnusedPredictions(intervals.unite(marked))
     if not _may_evaluate(phases):
-        return intervals.unite(marked)
+        return only_marked
     top = phases.select_outermost(*WORK_KINDS)
     predicts = _find_predictions(top)
     trains = top.is_kind("backward", "optimizer") | (top.is_kind("forward") & ~predicts)
     if not trains.any() and top.is_kind("dispatch").any():
-        return intervals.unite(marked, *_find_evaluated_calls(top))
+        return UnusedPredictions(intervals.unite(marked, *_find_evaluated_calls(top)))
     if not trains.any() or not predicts.any():
-        return intervals.unite(
-            marked
-        )  # no predictions; or nothing else, and they are the job's purpose
+        return only_marked  # no predictions; or nothing else, and they are the job's purpose
     is_fetched = _is_fetched(top, trains)
     module = _identify_modules(top)
     work = _Work(top, trains, predicts, is_fetched, module, first_end_ns, first_predictions)
     work.predicts = predicts & ~_find_collecting(work)
     if not work.predicts.any():
-        return intervals.unite(marked)
-    inferred = [_find_evaluation_runs(work)]
+        return only_marked
+    runs = _find_unused_runs(work)
+    inferred = [runs.evaluation]
     if top.is_kind("data_wait").any():
         inferred += [_find_evaluated_fetches(top, trains, work.predicts)]
         inferred += [_find_predictions_after_training(work)]
-    return intervals.unite(marked, *inferred)
+    return UnusedPredictions(intervals.unite(marked, *inferred), runs.preparation)
 
 
 def _may_evaluate(phases: PhaseSpans) -> bool:
@@ -282,7 +294,7 @@ def _is_fetched(top: Spans, trains: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return is_fetched
 
 
-def _find_evaluation_runs(work: _Work) -> intervals.Intervals:
+def _find_unused_runs(work: _Work) -> UnusedPredictions:
     """Find runs of predictions that the training does not use, between two pieces of training."""
     top, predicts = work.top, work.predicts
     separates = work.trains | top.is_kind(*FETCH_KINDS)
@@ -297,6 +309,14 @@ def _find_evaluation_runs(work: _Work) -> intervals.Intervals:
     is_judged = ~work.is_fetched | _is_evaluated_model(work)
     is_unused = work.find_late() | _find_rare_predictions(work, run)
     rows = rows[(is_judged & is_unused)[rows] & ~is_in_loss]
+    prepares = _find_preparing(work)[rows]
+    return UnusedPredictions(
+        _join_runs(top, rows[~prepares], run), _join_runs(top, rows[prepares], run)
+    )
+
+
+def _join_runs(top: Spans, rows: intervals.Int, run: intervals.Int) -> intervals.Intervals:
+    """Join the spans of each run, of which `run` has the number by row."""
     if not len(rows):
         return intervals.EMPTY
     starts = np.flatnonzero(np.diff(run[rows], prepend=-1))
@@ -310,6 +330,16 @@ def _is_evaluated_model(work: _Work) -> NDArray[np.bool_]:
     is_trained[work.module[work.trains]] = True
     evaluated: NDArray[np.bool_] = work.predicts & work.top.has_flag(FLAG_EVAL_MODE)
     return evaluated & is_trained[work.module]
+
+
+def _find_preparing(work: _Work) -> NDArray[np.bool_]:
+    """Mask the predictions before the training by modules of classes that never train: what they
+    compute, such as the embeddings of a teacher, is an input of it."""
+    top, trained = work.top, work.trains & work.top.is_kind("forward")
+    is_early = work.predicts & (top.start < work.first_end_ns)
+    is_early[int(np.argmax(work.trains)) :] = False
+    prepares: NDArray[np.bool_] = is_early & ~np.isin(top.name, np.unique(top.name[trained]))
+    return prepares
 
 
 def _find_rare_predictions(work: _Work, run: intervals.Int) -> NDArray[np.bool_]:

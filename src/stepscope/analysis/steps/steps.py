@@ -52,6 +52,7 @@ from numpy.typing import NDArray
 from stepscope.analysis.steps.evaluation import (
     TRAINING_MODES,
     ModuleMode,
+    UnusedPredictions,
     find_call_boundaries,
     find_ends_of_waits,
     find_evaluation,
@@ -225,18 +226,17 @@ def find_steps(
     boundaries = _find_boundaries(phases, spans, end_kind, EMPTY, follows_steps=follows_steps)
     trained = spans.of("backward").end[:1].tolist()
     first_end_ns = 0 if follows_steps else max(boundaries[:1].tolist() + trained, default=0)
-    # Where nothing trains, predictions are the job's purpose, also those that a trainer marks.
-    evaluation = EMPTY
-    if end_kind != "forward":
-        evaluation = find_evaluation(spans, phases, first_end_ns, first_predictions or frozenset())
+    unused = UnusedPredictions(EMPTY)
+    if end_kind != "forward":  # where nothing trains, predictions are the job's purpose
+        unused = find_evaluation(spans, phases, first_end_ns, first_predictions or frozenset())
+    evaluation = unused.evaluation
     if len(evaluation.start):
         boundaries = _find_boundaries(
             phases, spans, end_kind, evaluation, follows_steps=follows_steps
         )
-        # Those inside, without its start and end.
         inside = contains(evaluation, boundaries) & contains(evaluation, boundaries - 1)
-        boundaries = boundaries[~inside]
-    first_start = _find_first_work(phases, evaluation, boundaries)
+        boundaries = boundaries[~inside]  # those at its start and end are not inside
+    first_start = _find_first_work(phases, unite(*unused), boundaries)
     boundaries = boundaries[boundaries > first_start]
     if not len(boundaries):
         return None
@@ -329,10 +329,10 @@ def _find_optimizer_boundaries(phases: PhaseSpans, evaluation: Intervals) -> Int
     return optimizer.end[find_round_ends(optimizer.start, optimizer.end, models, fetch_start)]
 
 
-def _find_first_work(phases: PhaseSpans, evaluation: Intervals, boundaries: Int) -> int:
-    """Find the start of the first step: its first phase outside evaluation, or the first mark."""
+def _find_first_work(phases: PhaseSpans, unused: Intervals, boundaries: Int) -> int:
+    """Find the start of the first step: its first phase that it uses, or the first mark."""
     start = phases.spans.start
-    is_work = phases.spans.is_kind(*WORK_KINDS) & ~contains(evaluation, start)
+    is_work = phases.spans.is_kind(*WORK_KINDS) & ~contains(unused, start)
     first = [int(start[is_work.argmax()])] if is_work.any() else []
     return min(first + boundaries[:1].tolist(), default=0)
 
