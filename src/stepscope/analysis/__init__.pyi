@@ -572,6 +572,7 @@ from .steps.steps import (
     find_steps as find_steps,
     select_window_steps as select_window_steps,
 )
+from .steps.untrained import measure_untrained_passes as measure_untrained_passes
 from .tensors import (
     REDUCTIONS as REDUCTIONS,
     STORED_REDUCTIONS as STORED_REDUCTIONS,

@@ -287,6 +287,29 @@ def test_guessed_rounds_of_several_optimizers_are_stated(
     assert [expected in note for note in notes] == ([True] if per_step else [])
 
 
+@pytest.mark.parametrize(
+    ("step", "share"),
+    [
+        ("wait 1 | predict:Backbone 60 | forward:Head 4 | backward 10 | optimizer 5", "75%"),
+        # Pseudo labels of the trained model change with it.
+        ("wait 1 | predict:Head 60 | forward:Head 4 | backward 10 | optimizer 5", None),
+        # An agent acts; no batch is fetched for it.
+        ("predict:Policy 60 | forward:Head 4 | backward 10 | optimizer 5", None),
+    ],
+)
+def test_passes_of_a_module_that_is_not_trained(
+    new_run: RunMaker, step: str, share: str | None
+) -> None:
+    run = new_run()
+    run.rank().draw(step, 60)
+    expected = (
+        f"Backbone, which is not trained, takes {share} of step time: for inputs that are the same "
+        "in every epoch, compute its outputs once and store them."
+    )
+    texts = [evidence.text for evidence in diagnose(run.open()).evidence]
+    assert [text for text in texts if "which is not trained" in text] == [expected] * bool(share)
+
+
 # --- contention -------------------------------------------------------------------------------
 
 

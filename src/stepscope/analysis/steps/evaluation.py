@@ -84,7 +84,7 @@ def find_first_predictions(spans: Spans, thread: int, first_end_ns: int) -> froz
         first_end_ns: end of the first training step.
     """
     top = PhaseSpans.of_thread(spans, thread).select_outermost(*WORK_KINDS)
-    rows = np.flatnonzero(_find_predictions(top) & (top.start < first_end_ns))
+    rows = np.flatnonzero(find_predictions(top) & (top.start < first_end_ns))
     return frozenset(_describe_module(top, row) for row in rows.tolist())
 
 
@@ -122,16 +122,16 @@ def find_evaluation(
     """
     marked = _find_modes(spans, EVALUATION_MODES)
     only_marked = UnusedPredictions(intervals.unite(marked))
-    if not _may_evaluate(phases):
+    if not may_predict(phases):
         return only_marked
     top = phases.select_outermost(*WORK_KINDS)
-    predicts = _find_predictions(top)
+    predicts = find_predictions(top)
     trains = top.is_kind("backward", "optimizer") | (top.is_kind("forward") & ~predicts)
     if not trains.any() and top.is_kind("dispatch").any():
         return UnusedPredictions(intervals.unite(marked, *_find_evaluated_calls(top)))
     if not trains.any() or not predicts.any():
         return only_marked  # no predictions; or nothing else, and they are the job's purpose
-    is_fetched = _is_fetched(top, trains)
+    is_fetched = mask_fetched(top, trains)
     module = _identify_modules(top)
     work = _Work(top, trains, predicts, is_fetched, module, first_end_ns, first_predictions)
     work.predicts = predicts & ~_find_collecting(work)
@@ -145,7 +145,7 @@ def find_evaluation(
     return UnusedPredictions(intervals.unite(marked, *inferred), runs.preparation)
 
 
-def _may_evaluate(phases: PhaseSpans) -> bool:
+def may_predict(phases: PhaseSpans) -> bool:
     """Return False where no forward pass only predicts: a long run is told so without copies."""
     spans = phases.spans
     in_mode = any(
@@ -210,7 +210,7 @@ def _identify_modules(top: Spans) -> intervals.Int:
     return module
 
 
-def _find_predictions(top: Spans) -> NDArray[np.bool_]:
+def find_predictions(top: Spans) -> NDArray[np.bool_]:
     """Mask the forward passes that only predict."""
     forward = top.is_kind("forward")
     predicts = forward & top.has_flag(FLAG_NO_GRAD)
@@ -283,7 +283,7 @@ def _find_collecting(work: _Work) -> NDArray[np.bool_]:
     return collects
 
 
-def _is_fetched(top: Spans, trains: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def mask_fetched(top: Spans, trains: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Mask the spans before which a batch was fetched that has not been trained on."""
     is_fetch = top.is_kind(*FETCH_KINDS)
     rows = np.flatnonzero(trains | is_fetch)

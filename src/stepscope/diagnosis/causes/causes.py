@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepscope import quantities, schema
+from stepscope import analysis, quantities, schema
 from stepscope.diagnosis import verdict
 from stepscope.diagnosis.causes import overhead_causes
 from stepscope.diagnosis.causes.attribution import (
@@ -33,6 +33,8 @@ SLOW_RANK_RATIO = 0.5
 than this share of its suspect's share."""
 MIN_OPTIMIZER_RATIO = 0.2
 """An optimizer with a smaller share of the step is not mentioned as a contributing cause."""
+MIN_UNTRAINED_RATIO = 0.2
+"""Passes of a module that is not trained are not mentioned with a smaller share of the step."""
 MIN_EVALUATION_RATIO = 0.1
 """Evaluation with a smaller share of step and evaluation time is not mentioned either."""
 
@@ -242,6 +244,24 @@ def _find_slow_rank_cause(inputs: CauseInputs, suspect: verdict.Suspect) -> Caus
     return finding
 
 
+def _describe_untrained_passes(inputs: CauseInputs) -> list[verdict.Evidence]:
+    """Describe the module that predicts on batches of training and is not trained, where that takes
+    much of the step."""
+    rank = inputs.run.ranks[0]
+    if rank.steps.clock == "device":  # the host's passes are not those of the device
+        return []
+    passes = analysis.measure_untrained_passes(rank.spans, rank.steps)
+    name = max(passes, key=lambda name: passes[name], default="")
+    share = passes.get(name, 0.0) * inputs.shares.phases["forward"]
+    if share < MIN_UNTRAINED_RATIO:
+        return []
+    text = (
+        f"{name}, which is not trained, takes {quantities.percent(share)} of step time: for inputs "
+        "that are the same in every epoch, compute its outputs once and store them."
+    )
+    return [verdict.Evidence(text=text, value=share, unit="ratio", source="steps")]
+
+
 def find_model_cause(inputs: CauseInputs) -> CauseFinding:
     """Find the largest part of the model's own work."""
     ranks, phases, work = inputs.run.ranks, inputs.shares.phases, inputs.shares.compute_work
@@ -252,7 +272,7 @@ def find_model_cause(inputs: CauseInputs) -> CauseFinding:
         for name, share in sorted(work.items(), key=lambda item: -item[1])
         if share >= 0.01
     ]
-    evidence = []
+    evidence = _describe_untrained_passes(inputs)
     if cause == "compute" and is_double_precision(inputs.run):
         text = "The model's parameters are float64; float32 takes at most half the time."
         evidence.append(verdict.Evidence(text=text, source="steps"))
