@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from stepscope import analysis, diagnosis, quantities
 from stepscope.fleet.payload import (
@@ -18,7 +18,7 @@ from stepscope.fleet.payload import (
     Grouping,
 )
 from stepscope.fleet.reading import FleetReading
-from stepscope.fleet.run_figures import NOT_DIVIDED, FleetRun
+from stepscope.fleet.run_figures import NOT_DIVIDED, FleetRun, RunFigures
 from stepscope.quantities import count_of, dollars, percent
 
 MAX_JOBS = 20
@@ -43,7 +43,7 @@ def report_fleet(
     wasted = Amount.add(run.amount.scale(run.wasted_ratio) for run in runs)
     return Fleet(
         root=root,
-        headline=_write_headline(len(runs), total, lost, saved, wasted),
+        headline=_write_headline(runs, total, lost, saved, wasted),
         by=by,
         since_ms=None if selection.since_ns is None else selection.since_ns / 1e6,
         until_ms=None if selection.until_ns is None else selection.until_ns / 1e6,
@@ -180,13 +180,17 @@ def _list_jobs(runs: Iterable[FleetRun]) -> list[FleetJob]:
 
 
 def _write_headline(
-    run_count: int, total: Amount, lost: Amount, saved: Amount, wasted: Amount
+    runs: Sequence[RunFigures], total: Amount, lost: Amount, saved: Amount, wasted: Amount
 ) -> str:
     """State the money that is wasted, then the hours with the shares that were lost or that fixes
     would save; hours without waste come last."""
-    start = f"{count_of(run_count, 'run')}."
+    start = f"{count_of(len(runs), 'run')}."
     if wasted.usd:
-        start += f" {dollars(wasted.usd)} of {dollars(total.usd)} are wasted."
+        priced_count = sum(run.amount.usd is not None for run in runs)
+        money = f" {dollars(wasted.usd)} of {dollars(total.usd)}"
+        if priced_count < len(runs):
+            money += f" in {count_of(priced_count, 'run')} with a price"
+        start += f"{money} are wasted."
     units = (
         ("GPU-hours", total.gpu_hours, lost.gpu_hours, saved.gpu_hours, wasted.gpu_hours),
         ("core-hours", total.core_hours, lost.core_hours, saved.core_hours, wasted.core_hours),

@@ -6,7 +6,7 @@ no access: only the lines recorded in the run and source files below a root may 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
@@ -62,14 +62,16 @@ def source(
     allowed = [Path(root) for root in roots]
     job_directory = run.reader.info.working_directory
     full = _full_name(run.processes, file)
-    names = [file, full]
-    if not run.reader.is_local:
-        names += _relative_names(job_directory, full)
-    elif local:
+    names = [full, *_relative_names(job_directory, full)]
+    if run.reader.is_local and local:
         allowed += _local_directories(job_directory)
-    path = next((path for name in names for path in _resolve(name, allowed)), None)
+    texts = _recorded_texts(run.processes, full)
+    paths = [path for name in names for path in _resolve(name, allowed)]
+    if full != file:  # the job may have run on another machine
+        paths += [path for path in _resolve(file, allowed) if _has_lines(path, texts)]
+    path = next(iter(paths), None)
     lines = None if path is None else _read_lines(path, int(line), local=local)
-    lines = lines or _recorded_lines(run.processes, full, int(line))
+    lines = lines or _recorded_lines(texts, full, int(line))
     if lines is None:
         searched = "below " + ", ".join(map(str, allowed)) if allowed else "in an allowed directory"
         raise FileNotFoundError(
@@ -80,14 +82,23 @@ def source(
 
 
 def _full_name(processes: Iterable[schema.ProcessInfo], file: str) -> str:
-    """Return the only recorded file with the name of a file; the name itself if there is none."""
+    """Return the only recorded file with the name of a file; the name itself if there is none.
+
+    Raises:
+        FileNotFoundError: there are several.
+    """
     names = {
         fact.file
         for process in processes
         for fact in process.facts_of(schema.SourceLineFact)
         if PurePosixPath(fact.file).name == file
     }
-    return names.pop() if len(names) == 1 else file
+    if len(names) > 1:
+        raise FileNotFoundError(
+            f"{file[:300]!r} cannot be shown: lines of several files with this name were recorded: "
+            f"{', '.join(sorted(names)[:5])}."
+        )
+    return names.pop() if names else file
 
 
 def _relative_names(directory: str, file: str) -> list[str]:
@@ -147,16 +158,29 @@ def _read_lines(path: Path, line: int, *, local: bool) -> SourceLines | None:
     )
 
 
-def _recorded_lines(
-    processes: Iterable[schema.ProcessInfo], file: str, line: int
-) -> SourceLines | None:
-    """Find the recorded lines that are contiguous with this one; None if it was not recorded."""
-    texts = {
+def _recorded_texts(processes: Iterable[schema.ProcessInfo], file: str) -> dict[int, str]:
+    """Return the recorded lines of a file by number."""
+    return {
         source_line.line: source_line.text
         for process in processes
         for source_line in process.facts_of(schema.SourceLineFact)
-        if source_line.file == file
+        if source_line.file == file and not source_line.call
     }
+
+
+def _has_lines(path: Path, texts: Mapping[int, str]) -> bool:
+    """Return True if a file has all of these lines, but for blanks around them."""
+    if path.stat().st_size > MAX_FILE_BYTES:
+        return False
+    lines = path.read_bytes().decode("utf-8", "replace").splitlines()
+    return all(
+        number <= len(lines) and lines[number - 1].strip().startswith(text.strip())
+        for number, text in texts.items()
+    )
+
+
+def _recorded_lines(texts: Mapping[int, str], file: str, line: int) -> SourceLines | None:
+    """Find the recorded lines that are contiguous with this one; None if it was not recorded."""
     if line not in texts:
         return None
     first, last = line, line

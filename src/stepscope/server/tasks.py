@@ -22,6 +22,7 @@ from stepscope.run import (
     RunNotes,
     open_run,
     read_notes,
+    results_of,
     run_name,
     size_of,
     stores_results,
@@ -128,7 +129,8 @@ def prepare(runs: OpenRuns, *, location: str, revision: int, number: int) -> boo
     if number < len(PREPARED_VIEWS) and stores_results(run):
         views.VIEWS[PREPARED_VIEWS[number]](run)
         return False
-    views.summarize_job(run, size_of(location))
+    if results_of(run, uses_findings=False) is not None:
+        views.summarize_job(run, size_of(location))
     return True
 
 

@@ -120,8 +120,9 @@ def find_steps_of_run(
 def find_steps_of_process(run: Run, name: str) -> analysis.Steps | None:
     """Find the steps of one process; None if it does not train."""
     if run.whole_run.has_ranks:  # to find them again takes long
-        ranks = run.whole_run.all_ranks
-        return next((rank.steps for rank in ranks if rank.process.process == name), None)
+        ranks = [rank for rank in run.whole_run.all_ranks if rank.process.process == name]
+        sources = {"marked", *analysis.STEP_SOURCES[0]}  # as of `find_steps_of_run`
+        return next((rank.steps for rank in ranks if rank.steps.source in sources), None)
     process = next((p for p in run.processes if p.process == name and p.role == "main"), None)
     return analysis.find_steps(run.step_spans(process)) if process else None
 

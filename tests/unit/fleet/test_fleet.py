@@ -108,6 +108,7 @@ def test_sums_are_those_of_the_planted_runs(planted: tuple[Path, dict[str, RunSu
         check(getattr(payload, name), sums[""][1:])
     priced = [s for s in summaries.values() if "job/cost_usd" in s.metrics]
     assert payload.priced_count == len(priced)
+    assert f" in {len(priced)} runs with a price are wasted. " in payload.headline
     assert payload.total.priced_gpu_hours == float(sum(measure(s)[0] for s in priced))
     assert payload.unsized_count == sum(not any(measure(s)[:2]) for s in summaries.values())
 

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from stepscope.analysis import measure_batch_creation
 from stepscope.analysis.steps import phases
 from stepscope.run import Run
 from stepscope.run.model import process_tables, tables
@@ -165,40 +166,44 @@ def test_a_range_of_a_long_run_is_read_without_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spans, stack samples and delays of a range are those of the whole run, whose masks would take
-    longer; an unfinished span still lasts until the end of the run."""
+    longer; an unfinished span still lasts until the end of the run, and workers are ahead."""
     builder = RunBuilder(tmp_path / "run", sampling_ms=5, code={"decode": "Scenes.load"})
-    rank = builder.rank(workers=0)
+    rank = builder.rank(workers=1)
     rank.draw("forward:Net=8 3 ( communication 1 ) | checkpoint ?")
-    fetch = "wait=-1 30 ( fetch 30 ( samples ( do:decode 20 ) | collate 5 ) )"
-    rank.draw(f"{fetch} | forward 30 | backward 30 | optimizer 10", 30)
-    delayed = rank.thread()
+    rank.draw("wait=0 30 | forward 30 | backward 30 | optimizer 10", 30)
+    (worker,) = rank.workers
+    worker.pause(75).draw("fetch 100 ( samples ( do:decode 80 ) | collate 10 )", 30)
+    delayed = worker.thread().pause(50)
     for _ in range(30):
-        delayed.draw("run_queue=1500000 2.5").pause(97.5)  # until a sample
-    rank.fact("stack_sampler", period_ns=5_000_000, counts_delays=True)
+        delayed.draw("run_queue=1500000 2.5").pause(32.5)  # until a sample
+        delayed.draw("run_queue=1500000 2.5").pause(62.5)
+    worker.fact("stack_sampler", period_ns=5_000_000, counts_delays=True)
     reader = open_run(builder.write())
     long_run = Run(reader)
     (trainer,) = long_run.ranks
-    samples = long_run.stack_samples(trainer.process)
-    assert len(samples) > 50
+    (loader,) = long_run.workers_of(trainer.process)
+    samples = long_run.stack_samples(loader)
     assert np.count_nonzero(samples.weight_ns < samples.weight_ns.max()) >= 29
+    (fetcher,) = long_run.fetchers_of(trainer.process)
     starts = trainer.steps.start.tolist()
     for first, last in [(3, 7), (0, 29), (12, 13)]:
-        of_cached = long_run.between(starts[first], starts[last] + 40_000_000)
+        of_cached = long_run.between(starts[first] - 40_000_000, starts[last] + 90_000_000)
         (expected,) = of_cached.ranks
-        columns = [getattr(expected.spans, c).tolist() for c in ("start", "end", "unfinished")]
-        figures = msgspec.json.encode([expected.making, expected.waiting])
-        delays = expected.core_delays
+        inside = of_cached.period.contains(fetcher.spans.start) | ~fetcher.spans.is_kind("fetch")
+        cut = msgspec.structs.replace(fetcher, spans=fetcher.spans.take(inside))
+        making = measure_batch_creation([cut], expected.steps)
+        assert making is not None
+        assert making.without_core_ratio
         with monkeypatch.context() as patch:
             patch.setattr(process_tables, "MAX_CACHED_SPANS", 0)
             read = Run(reader).between(*of_cached.period)
             (alone,) = read.ranks
-            read_columns = [
-                getattr(alone.spans, c).tolist() for c in ("start", "end", "unfinished")
-            ]
-            assert read_columns == columns
-            assert msgspec.json.encode([alone.making, alone.waiting]) == figures
-            assert alone.core_delays == delays
-        near = read.stack_samples(trainer.process)
+            for column in ("start", "end", "unfinished"):
+                spans = getattr(alone.spans, column).tolist()
+                assert spans == getattr(expected.spans, column).tolist(), column
+            for one in (alone.making, expected.making):
+                assert msgspec.json.encode(one) == msgspec.json.encode(making)
+        near = read.stack_samples(loader)
         inside = of_cached.period.contains(samples.t_ns)
         assert near.t_ns.tolist() == samples.t_ns[inside].tolist()
         assert near.weight_ns.tolist() == samples.weight_ns[inside].tolist()

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from stepscope import quantities
 from stepscope.cli import root as command_line
 from stepscope.store import open_run
-from stepscope.views import VIEWS
+from stepscope.views import VIEWS, describe_saving, describe_verdict
 from stepscope.views.job.jobs import Jobs
 from tests.support.command import without_ids
 from tests.support.served import Served
@@ -149,6 +149,10 @@ def test_verdicts_are_computed_in_the_background(server: Served) -> None:
     share = quantities.percent(overview["share_ratio"])
     assert name["headline"].startswith(f"Bottleneck: data pipeline, {share} of step time")
     assert name["advice"].startswith(f"{verdicts['team/job'].fix}: saves ")
+    loop = "step and evaluation wall time"
+    short = msgspec.structs.replace(verdicts["team/job"], share_of=loop, saving_of=loop)
+    for sentence in (describe_verdict(short), describe_saving(short)):
+        assert " of step and evaluation time" in str(sentence)
 
 
 @pytest.mark.seed("PTP-19")

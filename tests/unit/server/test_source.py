@@ -21,6 +21,7 @@ def project(tmp_path: Path) -> Path:
     code = tmp_path / "code"
     (code / "deep").mkdir(parents=True)
     (code / "train.py").write_text(TEXT)
+    (code / "prepare.py").write_text(TEXT)
     (code / "deep" / "naïve model.py").write_text(TEXT)
     (code / "secret.env").write_text(TEXT)
     (code / "binary.py").write_bytes(b"import os\n\0\n" * 10)
@@ -65,7 +66,9 @@ def test_lines_around_a_line(served: Served, project: Path) -> None:
 def test_a_relative_name_is_resolved_below_the_directory_of_the_job(
     served: Served, project: Path
 ) -> None:
-    assert source(served, "train.py").json["file"] == str(project / "code" / "train.py")
+    assert source(served, "prepare.py").json["file"] == str(project / "code" / "prepare.py")
+    # Another file of that name, whose lines are not those recorded.
+    assert source(served, "train.py").status == 404
     link = source(served, "deep/naïve model.py").json["opens"]["vscode"]
     assert link.endswith("/deep/na%C3%AFve%20model.py:50")
 
@@ -108,6 +111,18 @@ def test_recorded_lines_are_shown_without_the_file(served: Served, project: Path
     assert source(served, recorded["file"], recorded["line"] + 1).status == 404
 
 
+def test_a_name_of_several_recorded_files_is_refused(project: Path) -> None:
+    process = next((project / "runs" / "here" / "processes").iterdir())
+    content = msgspec.json.decode(process.read_bytes())
+    recorded = next(fact for fact in content["facts"] if fact["fact"] == "source")
+    name = Path(recorded["file"]).name
+    content["facts"].append({**recorded, "file": f"/elsewhere/{name}"})
+    process.write_bytes(msgspec.json.encode(content))
+    with serving(project / "runs") as server:
+        error = source(server, name, recorded["line"]).error
+    assert "lines of several files with this name were recorded" in error
+
+
 def test_roots_that_the_user_allows(project: Path) -> None:
     with serving(project / "runs", source_roots=(project,)) as server:
         assert source(server, project / "outside.py", run="elsewhere").status == 200
@@ -120,7 +135,7 @@ def test_other_machines_get_no_editor_links_and_no_job_directory(project: Path) 
     token = "0123456789abcdef"  # noqa: S105
     with serving(project / "runs", host="0.0.0.0", token=token) as server:  # noqa: S104
         bearer = {"Authorization": f"Bearer {token}"}
-        query = {"run": "here", "file": "train.py", "line": "5"}
+        query = {"run": "here", "file": "prepare.py", "line": "5"}
         assert server.request("/api/source", headers=bearer, **query).status == 404
     allowed = {"host": "0.0.0.0", "token": token, "source_roots": (project / "code",)}  # noqa: S104
     with serving(project / "runs", **allowed) as server:

@@ -142,7 +142,10 @@ def test_what_is_logged(tmp_path: Path) -> None:
     ).scalars
     assert some.value == [None, None, 12.0]
     falling = Run(open_run(path)).between(EPOCH_NS, EPOCH_NS + 10 * S)
-    assert show_tensors(falling).sentence.startswith("loss does not fall: 0 to 9. No rule about ")
+    no_rule = "o rule about tensors or losses fired in this range."
+    assert show_tensors(falling).sentence == f"1 value of loss is NaN or infinite; n{no_rule}"
+    finite = Run(open_run(path)).between(EPOCH_NS + 12 * S, EPOCH_NS + 21 * S)
+    assert show_tensors(finite).sentence == f"loss rises from 12 to 20. N{no_rule}"
     assert show_tensors(Run(open_run(path)), ViewOptions(name="acc")).scalars == []
 
 

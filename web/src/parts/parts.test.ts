@@ -11,6 +11,7 @@ const { rowKey } = await import("./row_key");
 const { omittedRows } = await import("./url_controls");
 const { intervalOfStep, timelineAt } = await import("./timeline_link");
 const { annotationNames } = await import("./annotation_names");
+const { linkSourceLines } = await import("./source_lines");
 const { navigate } = await import("../state/url");
 
 beforeEach(() => { navigate("/kernels?run=a", true); });
@@ -91,4 +92,16 @@ test("annotation names are distinct", () => {
   const source = (names: string[]) => ({ annotations: names.map((name) => ({ name })) });
   const payload = { sources: [source(["a", "b"]), source(["b", "c"])] } as unknown as AnnotationsView;
   expect(annotationNames(payload)).toEqual(["a", "b", "c"]);
+});
+
+describe("lines of code in a sentence", () => {
+  const links = (text: string): string[] => {
+    const parts = linkSourceLines(text);
+    return Array.isArray(parts) ? (parts as (string | { props: { text: string } })[]).flatMap((part) => (typeof part === "string" ? [] : [part.props.text])) : [];
+  };
+  test.each([
+    ["train.py:12 takes 5%", ["train.py:12"]],
+    ["/data/übung.py:3 and lib/a.py:4", ["/data/übung.py:3", "lib/a.py:4"]],
+    ["line 3 of train.py", []],
+  ])("%s", (text, expected) => { expect(links(text)).toEqual(expected); });
 });

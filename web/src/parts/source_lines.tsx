@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 
 import { openSource } from "../state/source_location";
 
-const LINE = /((?:[\w.@-]*\/)*[\w.-]+\.py:\d+)/;
+const LINE = /(?<![\p{L}\p{N}_.@/-])((?:[\p{L}\p{N}_.@-]*\/)*[\p{L}\p{N}_.-]+\.py:\d+)/u;
 
 export function linkSourceLines(text: string): ComponentChildren {
   const parts = text.split(LINE);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -31,17 +31,17 @@ class SizedCache(Generic[ValueT]):
 
     def __init__(self, max_size: int) -> None:
         self._max_size = max_size
-        self._values: OrderedDict[Hashable, ValueT] = OrderedDict()
+        self._values: OrderedDict[str, ValueT] = OrderedDict()
         self._size = 0
 
-    def __contains__(self, key: Hashable) -> bool:
+    def __contains__(self, key: str) -> bool:
         return key in self._values
 
-    def peek(self, key: Hashable) -> ValueT | None:
+    def peek(self, key: str) -> ValueT | None:
         """Return the value of a key if it is in the cache."""
         return self._values.get(key)
 
-    def get(self, key: Hashable, make: Callable[[], ValueT]) -> ValueT:
+    def get(self, key: str, make: Callable[[], ValueT]) -> ValueT:
         """Return the value of a key, made if it is not in the cache."""
         if key in self._values:
             self._values.move_to_end(key)
@@ -86,7 +86,7 @@ class ProcessTables:
         """Return those that reach into a range of time."""
         spans = self._step_spans.peek(process.process)
         if spans is None or len(spans) > MAX_CACHED_SPANS:  # masks of all would take longer
-            return self.spans(process, STEP_KINDS, near)
+            spans = self.spans(process, STEP_KINDS, near)
         return spans.take((spans.start < near.end_ns) & (spans.end > near.start_ns))
 
     def cache_step_spans(self, processes: Sequence[schema.ProcessInfo]) -> None:
@@ -108,12 +108,13 @@ class ProcessTables:
         # A delay may end with the first sample.
         reaching = near if near == ALWAYS else Period(near.start_ns - 1, near.end_ns)
         read = partial(self.spans, process, ("run_queue",), reaching)
-        return self._delays.get((process.process, near), read)
+        return self._delays.get(process.process, read) if near == ALWAYS else read()
 
     def samples(self, process: schema.ProcessInfo, near: Period) -> analysis.StackSamples:
         """Return the stack samples in a range of time, weighted by the time in which the thread did
         not wait for a core."""
-        return self._samples.get((process.process, near), lambda: self._weigh(process, near))
+        read = partial(self._weigh, process, near)
+        return self._samples.get(process.process, read) if near == ALWAYS else read()
 
     def _weigh(self, process: schema.ProcessInfo, near: Period) -> analysis.StackSamples:
         samples = read_stack_samples(self._reader, process, period=near)

@@ -16,7 +16,12 @@ from stepscope.run.model.clock import ALWAYS, Period, RunClock, WatchedSteps, cl
 from stepscope.run.model.engine import Engine, StepTable, find_step_tables, split_by_node
 from stepscope.run.model.metrics import NodeMetrics
 from stepscope.run.model.operator_threads import waits_for_threads
-from stepscope.run.model.process_tables import MAX_CACHED_SPANS, ProcessTables, SizedCache
+from stepscope.run.model.process_tables import (
+    MAX_CACHED_SAMPLES,
+    MAX_CACHED_SPANS,
+    ProcessTables,
+    SizedCache,
+)
 from stepscope.run.model.tables import find_processes, profile_window
 from stepscope.run.model.traces import Trace, load_traces
 
@@ -181,6 +186,8 @@ class Run:
         self._tables: ProcessTables = whole_run._tables if whole_run else ProcessTables(reader)
         self._step_cache = SizedCache[analysis.Steps](MAX_CACHED_STEPS)
         self._step_spans = SizedCache[analysis.Spans](MAX_CACHED_SPANS)
+        self._samples = SizedCache[analysis.StackSamples](MAX_CACHED_SAMPLES)
+        self._delays: dict[str, analysis.Spans | None] = {}
         self._derived: dict[Callable[[Run], Any], Any] = {}
 
     @property
@@ -419,9 +426,12 @@ class Run:
 
     def _select_step_spans(self, process: schema.ProcessInfo) -> analysis.Spans:
         rank = next((r for r in self.all_ranks if r.process.process == process.process), None)
-        near = self.period if rank is None else rank.extent
+        if rank is not None:
+            return self._tables.step_spans_near(process, rank.extent)
+        # Those without a duration reach into the nanosecond before them.
+        near = Period(self.period.start_ns - 1, self.period.end_ns)
         spans = self._tables.step_spans_near(process, near)
-        return spans.take(self.period.contains(spans.start)) if rank is None else spans
+        return spans.take(self.period.contains(spans.start))
 
     def cache_step_spans(self, processes: Sequence[schema.ProcessInfo]) -> None:
         """Read the spans by which steps are found, of processes of one node, together."""
@@ -457,15 +467,22 @@ class Run:
 
     def core_delays(self, process: schema.ProcessInfo) -> analysis.Spans | None:
         """Return the times without a core of the sampled thread; None where not recorded."""
-        delays = self._tables.delays(process, self.period)
-        if delays is None or self.is_whole:
-            return delays
-        return delays.take(self.period.contains(delays.start))
+        if self.is_whole:
+            return self._tables.delays(process, ALWAYS)
+        if process.process not in self._delays:
+            delays = self._tables.delays(process, self.period)
+            if delays is not None:
+                delays = delays.take(self.period.contains(delays.start))
+            self._delays[process.process] = delays
+        return self._delays[process.process]
 
     def stack_samples(self, process: schema.ProcessInfo) -> analysis.StackSamples:
         """Read the stack samples of one process in the range, weighted by the time in which the
         thread did not wait for a core. Those of its start are not among them."""
-        return self._tables.samples(process, self.period)
+        if self.is_whole:
+            return self._tables.samples(process, ALWAYS)
+        read = partial(self._tables.samples, process, self.period)
+        return self._samples.get(process.process, read)
 
     def window_of(self, process: schema.ProcessInfo) -> Trace | None:
         """Return the first profiler window of a process, in the range or not; None without one."""

@@ -69,7 +69,8 @@ def describe_verdict(verdict: JobVerdict) -> str:
         return f"{verdict.words.capitalize()}."
     share = quantities.percent(verdict.share_ratio)
     cause = "" if verdict.cause == "unknown" else f": {diagnosis.name_cause(verdict.cause)}"
-    return f"Bottleneck: {diagnosis.SUSPECT_NAMES[verdict.suspect]}, {share} of step time{cause}."
+    suspect = diagnosis.SUSPECT_NAMES[verdict.suspect]
+    return f"Bottleneck: {suspect}, {share} of {_shorten(verdict.share_of)}{cause}."
 
 
 def describe_saving(verdict: JobVerdict) -> str | None:
@@ -78,7 +79,11 @@ def describe_saving(verdict: JobVerdict) -> str | None:
         return None
     at_most = "at most " if verdict.saving_is_bound else ""
     saving = quantities.percent(verdict.saving_ratio)
-    return f"{verdict.fix}: saves {at_most}{saving} of the step."
+    return f"{verdict.fix}: saves {at_most}{saving} of {_shorten(verdict.saving_of or '')}."
+
+
+def _shorten(denominator: str) -> str:
+    return denominator.replace(" wall time", " time")
 
 
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -226,7 +226,7 @@ def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
         for series in logged[:MAX_SERIES]
     ]
     return TensorsView(
-        sentence=_write_sentence(origin, findings, scalars, len(recorded)),
+        sentence=_write_sentence(run, origin, findings, scalars, len(recorded)),
         scalars=scalars,
         left_out_count=max(0, len(logged) - MAX_SERIES),
         tensors=[_show_tensor(tensor, rules[id(tensor)]) for tensor in recorded[:MAX_TENSORS]],
@@ -240,6 +240,7 @@ def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
 
 
 def _write_sentence(
+    run: Run,
     origin: schema.NanOriginFact | None,
     findings: list[TensorFinding],
     scalars: list[ScalarSeries],
@@ -257,13 +258,20 @@ def _write_sentence(
         return f"{len(findings)} rules fired, {first.rule} first{location}."
     if not scalars and not tensor_count:
         return ""
+    inside = "" if run.is_whole else " in this range"
     loss = next((series for series in scalars if "loss" in series.name.lower()), None)
     values = [value for value in loss.value if value is not None] if loss is not None else []
+    if loss is not None and loss.nan_count:
+        verb = "is" if loss.nan_count == 1 else "are"
+        values_of = f"{quantities.count_of(loss.nan_count, 'value')} of {loss.name}"
+        return f"{values_of} {verb} NaN or infinite; no rule about tensors or losses fired{inside}."
     if loss is None or len(values) < 2:
-        return f"No rule about {quantities.count_of(tensor_count, 'tensor')} or a loss fired."
-    verb = "falls" if values[-1] < values[0] else "does not fall"
-    ends = f"{quantities.number(values[0])} to {quantities.number(values[-1])}"
-    return f"{loss.name} {verb}: {ends}. No rule about tensors or losses fired."
+        tensors = quantities.count_of(tensor_count, "tensor")
+        return f"No rule about {tensors} or a loss fired{inside}."
+    begin, end = (quantities.number(value) for value in (values[0], values[-1]))
+    verb = "falls" if values[-1] < values[0] else "rises"
+    trend = f"{verb} from {begin} to {end}" if begin != end else f"begins and ends at {end}"
+    return f"{loss.name} {trend}. No rule about tensors or losses fired{inside}."
 
 
 def _show_tensor(tensor: LastStatistics, rules: list[str]) -> RecordedTensor:
