@@ -1,8 +1,7 @@
 """Importer of Kineto and Chrome traces, many files in parallel.
 
-A process imports one file after the other, on two cores: threads scan and store beside the one that
-links. Files that the compiled scanner does not understand are imported one per core. A single large
-file is decoded by all cores together.
+Several files are imported one per core, each in a process of its own; a single large file is
+decoded by all cores together.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +20,6 @@ from stepscope import errors, schema, store
 from stepscope.cores import available_processes, start_worker, wait_for
 from stepscope.importers import content
 from stepscope.importers.kineto import execution_trace
-from stepscope.importers.kineto.blocks import Frame, read_blocks
-from stepscope.importers.kineto.decode import is_scannable
 from stepscope.importers.kineto.describe import Identity
 from stepscope.importers.kineto.tables import GROUP_ROWS, HELD_ROWS, Storing
 from stepscope.importers.kineto.trace_file import import_with
@@ -47,9 +43,6 @@ EXECUTION_TRACE = content.Format(
     sentence="{files} with the inputs of {events}",
     view="memory",
 )
-_CORES_PER_PROCESS = 2
-"""Cores that the threads of one process keep as busy as two processes do, in a tenth less CPU time
-and a quarter less memory."""
 _TRACE_START = re.compile(
     rb'\s*[{\[].*"(?:traceEvents|schemaVersion|deviceProperties|displayTimeUnit|otherData|ph|nodes)"'
     rb"\s*:",
@@ -84,14 +77,12 @@ class KinetoImporter(content.TraceImporter):
         described = {trace.path for trace in execution_traces}
         indices = [n for n, path in enumerate(files) if n not in results and path not in described]
         traces = [files[index] for index in indices]
-        processes = _count_processes(traces)
         job = _Job(
             files=traces,
             identities=identify_files(traces, self.step_range),
             run=run,
             node=node,
-            processes=processes,
-            cores=max(1, available_processes() // max(1, processes)),
+            processes=min(available_processes(), len(traces)),
             execution_traces=execution_traces,
         )
         imported = _import_traces(job, lambda number, share: progress(indices[number], share))
@@ -107,25 +98,10 @@ def _import_traces(job: _Job, progress: content.ProgressCallback) -> list[Outcom
         return []
     if job.processes > 1:
         return _import_in_parallel(job, progress)
-    with job.open_storing() as storing:
-        return [job.import_one(n, storing, progress) for n in range(len(job.files))]
-
-
-def _count_processes(files: Sequence[Path]) -> int:
-    """Return the number of processes that import files in parallel, by what the first one is."""
     cores = available_processes()
-    if len(files) > 1 and _is_scannable(files[0]):
-        cores = max(1, cores // _CORES_PER_PROCESS)
-    return min(cores, len(files))
-
-
-def _is_scannable(path: Path) -> bool:
-    """Return True if threads can decode a file; see `pool`."""
-    try:
-        first = islice(read_blocks(str(path), Frame()), 1)
-        return any(is_scannable(block.read()) for block in first)
-    except OSError:
-        return False
+    with job.open_storing(lanes=min(cores, 2)) as storing:
+        decoders = cores if cores > 1 else 0
+        return [job.import_one(n, storing, progress, decoders) for n in range(len(job.files))]
 
 
 def _report_execution_trace(path: Path, outcomes: Sequence[Outcome]) -> content.Result:
@@ -151,14 +127,11 @@ class _Job(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     processes: int
     """Number of processes that import files in parallel."""
-    cores: int
-    """Number of cores for each of them."""
     execution_traces: Sequence[execution_trace.ExecutionTrace]
 
     @contextmanager
-    def open_storing(self) -> Iterator[Storing]:
+    def open_storing(self, *, lanes: int) -> Iterator[Storing]:
         """Open the storage of this process; see `Storing`."""
-        lanes = 2 if self.cores > 1 else 0
         group_rows = GROUP_ROWS if len(self.files) > 1 else 0
         with (
             store.RunWriter(self.run, self.node) as writer,
@@ -167,7 +140,7 @@ class _Job(msgspec.Struct, frozen=True, kw_only=True):
             yield storing
 
     def import_one(
-        self, index: int, storing: Storing, progress: content.ProgressCallback
+        self, index: int, storing: Storing, progress: content.ProgressCallback, decoders: int = 0
     ) -> Outcome:
         """Import one of the files."""
         path = self.files[index]
@@ -177,8 +150,7 @@ class _Job(msgspec.Struct, frozen=True, kw_only=True):
                 path,
                 self.identities[index],
                 scratch=self.run,
-                workers=self.cores if self.cores > 1 else 0,
-                may_fork=len(self.files) == 1,
+                workers=decoders,
                 parallel_imports=self.processes,
                 execution_traces=self.execution_traces,
                 progress=lambda share: progress(index, share),
@@ -256,7 +228,7 @@ def _work(pipe: Connection, job: _Job) -> None:
 
     try:
         try:
-            with job.open_storing() as storing:
+            with job.open_storing(lanes=0) as storing:
                 while (index := pipe.recv()) is not None:
                     pipe.send((index, job.import_one(index, storing, report)))
             pipe.send((-1, None))

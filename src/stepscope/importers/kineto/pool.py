@@ -52,11 +52,7 @@ class DecodingStoppedError(OSError):
 
 
 def decode_all(
-    blocks: Iterable[Block],
-    workers: int,
-    on_start: Callable[[], object] = lambda: None,
-    *,
-    may_fork: bool = True,
+    blocks: Iterable[Block], workers: int, on_start: Callable[[], object] = lambda: None
 ) -> Iterator[Chunk]:
     """Yield the chunks of all blocks, in order; decodes in this thread when `workers` is 0.
 
@@ -64,7 +60,6 @@ def decode_all(
         blocks: blocks of one file.
         workers: number of threads or processes that decode.
         on_start: called after processes are forked; until then this process must have no thread.
-        may_fork: fork processes for blocks that only Python decodes; False decodes these here.
     """
     source = iter(blocks)
     if not workers:
@@ -76,10 +71,6 @@ def decode_all(
     if all(is_scannable(block.read()) for block in first):
         on_start()
         yield from _decode_in_threads(blocks, workers)
-        return
-    if not may_fork:
-        on_start()
-        yield from map(decode_block, blocks)
         return
     pool = _Pool(workers)
     try:

@@ -108,7 +108,6 @@ def read_file(
     gathered: Gathered,
     workers: int,
     *,
-    may_fork: bool = True,
     progress: Progress,
     on_start: Callable[[], object],
 ) -> Reading:
@@ -117,8 +116,7 @@ def read_file(
     Args:
         path: the file, plain or gzip; its name does not matter.
         gathered: receives its events; closed when this fails.
-        workers: number of threads or processes that decode; 0 decodes in this thread.
-        may_fork: see `decode_all`.
+        workers: number of processes that decode; 0 decodes in this one.
         progress: called with the share that is done.
         on_start: called before the first event is read; until then there must be no thread.
 
@@ -133,8 +131,7 @@ def read_file(
         total = max(1, path.stat().st_size)
         blocks = read_blocks(str(path), frame)
         text_bytes = total * (_COMPRESSION if is_compressed(path) else 1)
-        workers = workers if text_bytes >= SERIAL_BYTES else 0
-        chunks = decode_all(blocks, workers, on_start, may_fork=may_fork)
+        chunks = decode_all(blocks, workers if text_bytes >= SERIAL_BYTES else 0, on_start)
         for chunk in _join_cut_events(chunks, frame):
             gathered.add(chunk)
             progress(frame.read_bytes / total)

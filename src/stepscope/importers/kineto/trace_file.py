@@ -80,7 +80,6 @@ def import_with(
     *,
     scratch: Path,
     workers: int = 0,
-    may_fork: bool = True,
     parallel_imports: int = 1,
     execution_traces: Sequence[ExecutionTrace] = (),
     progress: Progress,
@@ -89,7 +88,6 @@ def import_with(
 
     Args:
         storing: storage of the rows, of which some may be pending afterwards.
-        may_fork: this process has no thread and no DuckDB yet.
         parallel_imports: number of processes that import files at the same time and share the
             memory.
     """
@@ -98,7 +96,6 @@ def import_with(
         path,
         gathered,
         workers,
-        may_fork=may_fork,
         progress=lambda share: progress(_READING_SHARE * share),
         on_start=storing.prepare,
     )

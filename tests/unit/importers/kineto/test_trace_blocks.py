@@ -232,9 +232,7 @@ def test_the_size_of_the_text_decides_on_workers(
     data = gzip.compress(content) if packed else content
     used: list[int] = []
 
-    def decode_all(
-        blocks: Iterable[Block], workers: int, on_start: object, *, may_fork: bool
-    ) -> Iterator[Chunk]:
+    def decode_all(blocks: Iterable[Block], workers: int, on_start: object) -> Iterator[Chunk]:
         used.append(workers)
         return pool.decode_all(blocks, 0)
 
