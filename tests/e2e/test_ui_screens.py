@@ -410,8 +410,10 @@ def test_all_runs_are_added_up(serve: Callable[..., Ui], tmp_path: Path) -> None
             expect(bar).to_contain_text(row["name"])
             expect(bar).to_contain_text(in_unit(row["wasted"]["gpu_hours"], "hours"))
     assert page.get_by_test_id("fleet-headline").inner_text() == payload["headline"]
-    money = f"{dollars(payload['wasted']['usd'])} of {dollars(payload['total']['usd'])} are wasted"
-    assert money in payload["headline"]
+    money = f"{dollars(payload['wasted']['usd'])} of {dollars(payload['total']['usd'])}"
+    if payload["priced_count"] < payload["run_count"]:
+        money += f" in {payload['priced_count']} runs with a price"
+    assert f"{money} are wasted." in payload["headline"]
     legend = page.get_by_role("list", name="Hours by class of time").get_by_role("listitem")
     for text, row in zip(legend.all_inner_texts(), payload["classes"], strict=True):
         amount = f"{in_unit(row['amount']['gpu_hours'], 'hours')}, {dollars(row['amount']['usd'])}"
