@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from stepscope import analysis, diagnosis, quantities
 from stepscope.fleet.payload import (
@@ -18,7 +18,7 @@ from stepscope.fleet.payload import (
     Grouping,
 )
 from stepscope.fleet.reading import FleetReading
-from stepscope.fleet.run_figures import NOT_DIVIDED, FleetRun, RunFigures
+from stepscope.fleet.run_figures import NOT_DIVIDED, FleetRun
 from stepscope.quantities import count_of, dollars, percent
 
 MAX_JOBS = 20
@@ -41,9 +41,12 @@ def report_fleet(
     lost = Amount.add(run.amount.scale(run.lost_ratio) for run in runs)
     saved = Amount.add(run.amount.scale(run.saving_ratio) for run in runs)
     wasted = Amount.add(run.amount.scale(run.wasted_ratio) for run in runs)
+    priced_count = sum(run.amount.usd is not None for run in runs)
     return Fleet(
         root=root,
-        headline=_write_headline(runs, total, lost, saved, wasted),
+        headline=_write_headline(
+            len(runs), priced_count, total=total, lost=lost, saved=saved, wasted=wasted
+        ),
         by=by,
         since_ms=None if selection.since_ns is None else selection.since_ns / 1e6,
         until_ms=None if selection.until_ns is None else selection.until_ns / 1e6,
@@ -51,7 +54,7 @@ def report_fleet(
         tags=reading.tags,
         run_count=len(runs),
         unsized_count=sum(not run.is_sized for run in runs),
-        priced_count=sum(run.amount.usd is not None for run in runs),
+        priced_count=priced_count,
         total=total,
         lost=lost,
         saved=saved,
@@ -180,15 +183,14 @@ def _list_jobs(runs: Iterable[FleetRun]) -> list[FleetJob]:
 
 
 def _write_headline(
-    runs: Sequence[RunFigures], total: Amount, lost: Amount, saved: Amount, wasted: Amount
+    run_count: int, priced_count: int, *, total: Amount, lost: Amount, saved: Amount, wasted: Amount
 ) -> str:
     """State the money that is wasted, then the hours with the shares that were lost or that fixes
     would save; hours without waste come last."""
-    start = f"{count_of(len(runs), 'run')}."
+    start = f"{count_of(run_count, 'run')}."
     if wasted.usd:
-        priced_count = sum(run.amount.usd is not None for run in runs)
         money = f" {dollars(wasted.usd)} of {dollars(total.usd)}"
-        if priced_count < len(runs):
+        if priced_count < run_count:
             money += f" in {count_of(priced_count, 'run')} with a price"
         start += f"{money} are wasted."
     units = (

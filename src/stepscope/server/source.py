@@ -128,18 +128,21 @@ def _resolve(file: str, roots: Iterable[Path]) -> Iterator[Path]:
             yield path
 
 
-def _read_lines(path: Path, line: int, *, local: bool) -> SourceLines | None:
-    """Read lines of a file; None if it has no such line, or is not text."""
+def _split_lines(path: Path) -> list[str] | None:
+    """Read all lines of a file; None if it is too large, cannot be read, or is not text."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             return None
         text = path.read_bytes()
     except OSError:
         return None
-    if b"\0" in text:
-        return None
-    lines = text.decode("utf-8", "replace").splitlines()
-    if line > len(lines):
+    return None if b"\0" in text else text.decode("utf-8", "replace").splitlines()
+
+
+def _read_lines(path: Path, line: int, *, local: bool) -> SourceLines | None:
+    """Read lines of a file; None if it has no such line, or is not text."""
+    lines = _split_lines(path)
+    if lines is None or line > len(lines):
         return None
     first = max(1, line - CONTEXT_LINES)
     url_path = quote(str(path), safe="/")
@@ -170,9 +173,9 @@ def _recorded_texts(processes: Iterable[schema.ProcessInfo], file: str) -> dict[
 
 def _has_lines(path: Path, texts: Mapping[int, str]) -> bool:
     """Return True if a file has all of these lines, but for blanks around them."""
-    if path.stat().st_size > MAX_FILE_BYTES:
+    lines = _split_lines(path)
+    if lines is None:
         return False
-    lines = path.read_bytes().decode("utf-8", "replace").splitlines()
     return all(
         number <= len(lines) and lines[number - 1].strip().startswith(text.strip())
         for number, text in texts.items()

@@ -449,7 +449,9 @@ class Run:
         candidates = [process, *self.workers_of(process)]
         for candidate in [p for p in candidates if p.process in self._fetching]:
             spans = self._tables.spans(candidate, FETCH_KINDS, near)
-            ending = Period(near.start_ns, max(near.end_ns, int(spans.end.max(initial=0)) + 1))
+            ending = near
+            if not self.is_whole:
+                ending = near.between(None, max(near.end_ns, int(spans.end.max(initial=0)) + 1))
             thinned = candidate.facts_of(schema.ThinnedFact)
             yield analysis.Fetcher(
                 process=candidate.process,
